@@ -1,0 +1,124 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// ErrNoRow is returned when no row has the id.
+var ErrNoRow = errors.New("no such row")
+
+// Operator is the view of an outbox table for people: what the CLI and the API show and change. A source implements
+// it beside Source. It works while daemons run, and never harms them: it changes dead and held rows only, each by one
+// UPDATE guarded by the state it saw, and deliveries and crashes stay.
+type Operator interface {
+	// Lag counts what is not yet published. Counts may stop at a bound (see Lag.Capped).
+	Lag(ctx context.Context) (Lag, error)
+	// List returns rows in seq order.
+	List(ctx context.Context, f Filter) ([]RowInfo, error)
+	// Show returns the row with this id and its attempt history, or ErrNoRow.
+	Show(ctx context.Context, id string) (RowInfo, []Attempt, error)
+	// Workers and Leases show who is there and who holds what.
+	Workers(ctx context.Context) ([]WorkerInfo, error)
+	Leases(ctx context.Context) ([]LeaseInfo, error)
+	// Retry turns a dead row into a pending, due one with attempts 0. Release turns a held row into a pending one.
+	// Skip settles a dead or held row as skipped. Each returns ErrNoRow, or a *StateError when the row was not in
+	// such a state; by names who did it, for the history.
+	Retry(ctx context.Context, id, by string) error
+	Release(ctx context.Context, id, by string) error
+	Skip(ctx context.Context, id, by string) error
+}
+
+// StateError says that a row is not in a state that allows the change.
+type StateError struct {
+	ID    string
+	State State
+	Want  string // "dead", "held", "dead or held"
+}
+
+func (e *StateError) Error() string {
+	return "row " + e.ID + " is " + string(e.State) + ", not " + e.Want
+}
+
+// Lag is what is waiting.
+type Lag struct {
+	Pending   int64         // rows pending
+	Due       int64         // of these, rows due now
+	Dead      int64         // rows dead
+	Held      int64         // rows held
+	InFlight  int64         // rows named by inflight rows
+	OldestDue time.Duration // age of the oldest due row, by the database's clock; 0 without one
+	Oldest    time.Duration // age of the oldest pending row
+	// Capped is true when counting stopped at the bound and the true figures are higher.
+	Capped bool
+}
+
+// Filter selects rows to list; zero fields do not restrict.
+type Filter struct {
+	State State
+	Key   string
+	Type  string
+	After int64 // seq, for paging
+	Limit int   // 0: 100
+}
+
+// RowInfo is a row as shown to people. Payload and Headers are set by Show only.
+type RowInfo struct {
+	Seq         int64
+	ID          string
+	Key         string
+	Keyed       bool
+	Route       string
+	Type        string
+	State       State
+	Sending     bool // named by an inflight row
+	Part        int
+	Attempts    int
+	Deliveries  int
+	Crashes     int
+	LastError   string
+	CreatedAt   time.Time
+	AvailableAt time.Time // zero: due since the beginning
+	PublishedAt time.Time // zero: not published
+	Size        int64     // payload bytes
+	Payload     []byte
+	Headers     string // the column's text as it is
+}
+
+// Attempt is one entry of a row's history: failed sends, takeovers that buried or held it, and operators' changes.
+type Attempt struct {
+	At         time.Time
+	Deliveries int
+	Code       string
+	Message    string
+	By         string // owner id of the worker, or who changed it
+	Duration   time.Duration
+}
+
+// WorkerInfo is one worker's heartbeat.
+type WorkerInfo struct {
+	Owner string
+	Age   time.Duration // since its last heartbeat, by the database's clock
+	Info  []byte        // what it published, JSON
+}
+
+// LeaseInfo is one lease row.
+type LeaseInfo struct {
+	Part     int
+	Owner    string // "": free
+	Epoch    int64
+	Left     time.Duration // until the deadline; negative: expired
+	InFlight int           // rows announced
+}
+
+// Plan is what `init` would do: SQL statements in order, each preceded by a sentence on why.
+type Plan struct {
+	Steps []PlanStep
+}
+
+// PlanStep is one statement of a Plan.
+type PlanStep struct {
+	Why string
+	SQL string
+}
