@@ -3,6 +3,7 @@ package daemon
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -98,6 +99,8 @@ type observer struct {
 	stepErrors                                    prometheus.Counter
 	readTime, batchSize, callTime, stepTime       prometheus.Observer
 
+	retried atomic.Int64
+
 	mu      sync.Mutex
 	reasons map[string]struct{}
 }
@@ -160,6 +163,7 @@ func (o *observer) Settled(states map[core.State]int, retried int, deadBy map[st
 	}
 	o.rate.add(int64(states[core.Published]))
 	o.retries.Add(float64(retried))
+	o.retried.Add(int64(retried))
 	for reason, n := range deadBy {
 		o.m.dead.WithLabelValues(o.name, o.bounded(reason)).Add(float64(n))
 	}
