@@ -3,7 +3,6 @@ package engine
 import (
 	"log/slog"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/connectd/connectd/core"
@@ -62,7 +61,7 @@ func newMachine(c *Connector, r *rand.Rand) *machine {
 	if obs == nil {
 		obs = NoObserver{}
 	}
-	return &machine{name: c.Name, policy: c.Policy, limits: c.Limits, gate: c.Gate, rand: r, log: c.Log, obs: obs, live: 1}
+	return &machine{name: c.Name, policy: c.Policy, limits: c.Limits, gate: c.Gate, rand: r, log: c.Log, obs: obs, live: 1, lastRead: -1}
 }
 
 // next returns what to do now and when to ask again if nothing happens before.
@@ -272,7 +271,9 @@ func (m *machine) hurry(now time.Duration) []op {
 }
 
 // finished reports whether a drain has nothing left to do.
-func (m *machine) finished() bool { return m.draining && len(m.parts) == 0 && m.inFlight == 0 }
+func (m *machine) finished() bool {
+	return m.draining && len(m.parts) == 0 && m.inFlight == 0 && !m.acquiring
+}
 
 // status tells people what the connector does. LastRead and GateUntil are set, not zero, when there is such a time;
 // who knows the clock puts it in.
@@ -281,7 +282,7 @@ func (m *machine) status(now time.Duration) Status {
 		Partitions: m.total, Owned: len(m.parts), InFlight: m.inFlight, Gate: "open", GateReason: m.valve.reason,
 		SourceError: m.sourceErr, Delivered: m.published, Draining: m.draining,
 	}
-	if m.lastRead > 0 {
+	if m.lastRead >= 0 {
 		s.LastRead = time.Unix(1, 0)
 	}
 	if m.valve.reason != "" {

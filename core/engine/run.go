@@ -23,7 +23,8 @@ type runner struct {
 	m       *machine
 	began   time.Time
 	reports chan func(now time.Duration)
-	woken   chan struct{}
+	woken   chan struct{}   // the source has something new
+	nudged  chan struct{}   // the send gate moved
 	calls   context.Context // ends when the loop has ended
 	cancels map[*batch]context.CancelCauseFunc
 	running int
@@ -33,6 +34,7 @@ type runner struct {
 func newRunner(c *Connector) *runner {
 	r := &runner{
 		c: c, began: time.Now(), reports: make(chan func(time.Duration)), woken: make(chan struct{}, 1),
+		nudged:  make(chan struct{}, 1),
 		cancels: map[*batch]context.CancelCauseFunc{}, healthy: make(chan time.Time, 1),
 	}
 	r.m = newMachine(c, rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
@@ -45,7 +47,7 @@ func (r *runner) now() time.Duration { return time.Since(r.began) }
 func (r *runner) run(ctx context.Context) error {
 	calls, endCalls := context.WithCancel(context.WithoutCancel(ctx))
 	r.calls = calls
-	r.m.gate.join(r.m, r.wake)
+	r.m.gate.join(r.m, func() { poke(r.nudged) })
 	waiter := r.startWaiter()
 	r.loop(ctx)
 	endCalls()
@@ -74,6 +76,7 @@ func (r *runner) loop(ctx context.Context) {
 			r.more()
 		case <-r.woken:
 			r.m.wake(r.now())
+		case <-r.nudged:
 		case <-timer.C:
 		case <-done:
 			done = nil
@@ -106,9 +109,9 @@ func (r *runner) more() {
 	}
 }
 
-func (r *runner) wake() {
+func poke(c chan struct{}) {
 	select {
-	case r.woken <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -128,7 +131,7 @@ func (r *runner) startWaiter() <-chan struct{} {
 		for r.calls.Err() == nil {
 			if err := w.Wait(r.calls); err == nil {
 				failures = 0
-				r.wake()
+				poke(r.woken)
 				continue
 			}
 			failures++
