@@ -20,8 +20,9 @@ type Connector struct {
 	Policy engine.Policy
 	// Open opens the outbox table. An error that wraps ErrNotReady cannot pass by itself.
 	Open func(ctx context.Context) (Outbox, error)
-	// Start starts the sink's process, returns at once and supervises it until Close.
-	Start func(log *slog.Logger) Plugin
+	// Start starts the sink's process, returns at once and supervises it until Close. Its error says what a person
+	// must change.
+	Start func(log *slog.Logger) (Plugin, error)
 }
 
 // Outbox is an outbox table: what the engine works on and what people look at.
@@ -158,7 +159,10 @@ func (r *runner) once(ctx context.Context) error {
 			r.log.Warn("closing the source failed", "error", err)
 		}
 	}()
-	plugin := r.Start(r.log)
+	plugin, err := r.Start(r.log)
+	if err != nil {
+		return &refusal{err}
+	}
 	defer r.close(plugin)
 	r.mu.Lock()
 	r.plugin = plugin

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/connectd/connectd/cmd/connectd/daemon"
+	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/config"
+	"github.com/connectd/connectd/core/engine"
+	"github.com/connectd/connectd/plugins/host"
+	"github.com/connectd/connectd/sinks/file"
+	"github.com/connectd/connectd/sources/sqlite"
+)
+
+// bundled are the sinks that this binary serves itself, as a process of its own.
+func bundled() map[string]func() core.Sink {
+	return map[string]func() core.Sink{
+		"file": func() core.Sink { return file.New() },
+	}
+}
+
+// openSource opens a connector's outbox table.
+func openSource(ctx context.Context, c config.Connector) (daemon.Outbox, error) {
+	switch c.Source.Plugin {
+	case "sqlite":
+		source, err := sqlite.Open(ctx, sqliteConfig(c))
+		var missing *sqlite.NotReadyError
+		if errors.As(err, &missing) {
+			return nil, fmt.Errorf("%w: %w", daemon.ErrNotReady, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return source, nil
+	default:
+		return nil, fmt.Errorf("%w: this connectd has no source %q", daemon.ErrNotReady, c.Source.Plugin)
+	}
+}
+
+// plan says what `init` would do for a connector, and returns how to do it.
+func plan(ctx context.Context, c config.Connector, existing string) (core.Plan, func(context.Context) error, error) {
+	switch c.Source.Plugin {
+	case "sqlite":
+		cfg := sqliteConfig(c)
+		steps, err := sqlite.Plan(ctx, cfg, sqlite.InitOptions{Existing: existing})
+		return steps, func(ctx context.Context) error { return sqlite.Apply(ctx, cfg, steps) }, err
+	default:
+		return core.Plan{}, nil, fmt.Errorf("this connectd has no source %q", c.Source.Plugin)
+	}
+}
+
+func sqliteConfig(c config.Connector) sqlite.Config {
+	return sqlite.Config{
+		Path: c.Source.Path, Table: c.Source.Table, Columns: c.Source.Columns,
+		DeletePublished: !c.Retention.Published.Forever && c.Retention.Published.For == 0,
+	}
+}
+
+// place names a connector's table for people, without secrets.
+func place(c config.Connector) string {
+	if c.Source.Path != "" {
+		return c.Source.Plugin + " " + c.Source.Path + " " + c.Source.Table
+	}
+	return c.Source.Plugin + " " + c.Source.Table
+}
+
+// policy is a connector's delivery section in the engine's terms.
+func policy(c config.Connector) engine.Policy {
+	d := c.Delivery
+	return engine.Policy{
+		Ordered:    d.Ordering == "key",
+		MaxRecords: d.Batch.MaxRecords, MaxBytes: int64(d.Batch.MaxBytes), InFlight: d.InFlight,
+		Timeout: time.Duration(d.Timeout), Lease: time.Duration(d.Lease), Drain: time.Duration(d.Drain),
+		PollMin: time.Duration(c.Source.Poll.Min), PollMax: time.Duration(c.Source.Poll.Max),
+		Retry: engine.Retry{
+			Initial: time.Duration(d.Retry.Initial), Max: time.Duration(d.Retry.Max),
+			GiveUpAfter: time.Duration(d.Retry.GiveUpAfter), MaxAttempts: d.Retry.MaxAttempts,
+		},
+		BlockOnDead: d.OnDead == "block", HoldUncertain: d.OnUncertain == "hold",
+	}
+}
+
+// program says which program serves a sink: this one for a bundled sink, else one in the plugin directory.
+func sinkProgram(d config.Daemon, plugin string) (path string, args []string, err error) {
+	if _, ok := bundled()[plugin]; !ok {
+		path, err = host.Find(d.PluginDir, plugin)
+		return path, nil, err
+	}
+	if path, err = os.Executable(); err != nil {
+		return "", nil, fmt.Errorf("find this program: %w", err)
+	}
+	return path, []string{"serve-sink", plugin}, nil
+}
+
+// sinkSpec says how a connector's sink is started.
+func sinkSpec(d config.Daemon, c config.Connector) (host.Spec, error) {
+	path, args, err := sinkProgram(d, c.Sink.Plugin)
+	return host.Spec{
+		Connector: c.Name, Plugin: c.Sink.Plugin, Path: path, Args: args, SHA256: c.Process.SHA256, Env: c.Process.Env,
+		StartTimeout: time.Duration(c.Process.StartTimeout), RuntimeDir: d.RuntimeDir, Settings: c.Sink.Settings,
+	}, err
+}
+
+// startable is a connector as the daemon runs it.
+func startable(d config.Daemon, c config.Connector) daemon.Connector {
+	return daemon.Connector{
+		Name:   c.Name,
+		Policy: policy(c),
+		Open:   func(ctx context.Context) (daemon.Outbox, error) { return openSource(ctx, c) },
+		Start: func(log *slog.Logger) (daemon.Plugin, error) {
+			spec, err := sinkSpec(d, c)
+			if err != nil {
+				return nil, err
+			}
+			return &process{host.Start(spec, log)}, nil
+		},
+	}
+}
+
+// process is a supervised sink as the daemon sees it.
+type process struct{ *host.Sink }
+
+// Process says how the sink's process is.
+func (p *process) Process() daemon.PluginHealth {
+	s := p.Status()
+	return daemon.PluginHealth{
+		State: string(s.State), Up: s.State == host.Ready, PID: s.PID, Uptime: s.Uptime, Restarts: s.Restarts,
+		Version: s.Version, LastExit: s.LastExit,
+	}
+}
