@@ -15,12 +15,12 @@ const maxTorn = 256 << 20
 // lastLineEnd returns the offset behind the last newline of a file of the given size, which is size itself when the file
 // ends with a whole line or is empty. What is behind it must look like the beginning of a line of this sink, or like
 // the zeros that a power failure leaves: it is going to be removed, and must not be somebody's photo.
-func lastLineEnd(r io.ReaderAt, size int64) (int64, error) {
+func lastLineEnd(r io.ReaderAt, size, limit int64) (int64, error) {
 	chunk := make([]byte, 64<<10)
 	end := size
 	for end > 0 {
-		if size-end >= maxTorn {
-			return 0, fmt.Errorf("no line ends in its last %d MiB: it is not a file of JSON lines", maxTorn>>20)
+		if size-end >= limit {
+			return 0, fmt.Errorf("no line ends in its last %d MiB: it is not a file of JSON lines", limit>>20)
 		}
 		part := chunk[:min(int64(len(chunk)), end)]
 		if _, err := r.ReadAt(part, end-int64(len(part))); err != nil {

@@ -36,7 +36,7 @@ func adopt(f *os.File, c config, note func(string, ...any)) (_ target, err error
 	if err := named(t.path, t.info); err != nil {
 		return nil, err
 	}
-	end, err := lastLineEnd(f, t.size)
+	end, err := lastLineEnd(f, t.size, maxTorn)
 	if err != nil {
 		return nil, fmt.Errorf("check the end of %s: %w", c.Path, err)
 	}

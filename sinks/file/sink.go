@@ -64,7 +64,8 @@ func (s *Sink) Open(ctx context.Context) error {
 	if s.writer != nil {
 		return errors.New("the file sink is open already")
 	}
-	w := startWriter(*s.config, s.stream, s.log)
+	w := newWriter(*s.config, s.stream, s.log)
+	go w.run() // until end
 	if err := probe(ctx, w); err != nil {
 		_ = w.end(ctx) // there is nothing to flush
 		return err

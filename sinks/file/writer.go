@@ -43,13 +43,12 @@ type result struct {
 	stayed bool   // the lines may be there although err is set
 }
 
-func startWriter(c config, stream io.Writer, log *slog.Logger) *writer {
-	w := &writer{
+// newWriter returns a writer whose run must be started.
+func newWriter(c config, stream io.Writer, log *slog.Logger) *writer {
+	return &writer{
 		config: c, stream: stream, log: log,
 		jobs: make(chan *job), stop: make(chan struct{}), done: make(chan struct{}),
 	}
-	go w.run()
-	return w
 }
 
 // do hands in a job and waits for its end or the context's. Err is set when the job was not taken: nothing of it will
