@@ -18,7 +18,7 @@ const crashPathEnv = "CONNECTD_TEST_FILE_SINK_PATH"
 
 // writeUntilKilled writes batches for ever and prints the number of the last delivered one.
 func writeUntilKilled(path string) {
-	s := New(slog.New(slog.DiscardHandler))
+	s := New(slog.New(slog.DiscardHandler), "/base")
 	ctx := context.Background()
 	if d, err := s.Configure(ctx, []byte(`{"path":"`+path+`"}`)); err != nil || len(d) > 0 {
 		panic(fmt.Sprint(d, err))

@@ -38,7 +38,7 @@ func open(t *testing.T, path string) *Sink {
 // configured returns a sink for the path that is closed when the test ends.
 func configured(t *testing.T, path string) *Sink {
 	t.Helper()
-	s := New(slog.New(slog.DiscardHandler))
+	s := New(slog.New(slog.DiscardHandler), "/base")
 	settings, err := json.Marshal(map[string]string{"path": path})
 	if err != nil {
 		t.Fatal(err)

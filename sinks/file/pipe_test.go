@@ -78,6 +78,11 @@ func TestFullFIFO(t *testing.T) {
 	if err != nil || len(outcomes) != 1 || outcomes[0].Kind != core.Retryable || !outcomes[0].Unknown {
 		t.Fatalf("Deliver into a full pipe: %+v, %v", outcomes, err)
 	}
+	healthy, done := context.WithTimeout(t.Context(), 5*time.Second)
+	defer done()
+	if err := s.Health(healthy); err != nil {
+		t.Errorf("the write is still stuck after its deadline: %v", err)
+	}
 	buffered := bufio.NewReader(reader)
 	first := make(chan string)
 	go func() {

@@ -3,6 +3,7 @@ package file
 import (
 	"errors"
 	"io/fs"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -40,18 +41,26 @@ func (m fileMode) MarshalText() ([]byte, error) {
 	return append([]byte{'0'}, strconv.FormatUint(uint64(m), 8)...), nil
 }
 
-// parse reads the settings; the file system is not asked.
-func parse(data []byte) (config, []core.Diagnostic) {
+// parse reads the settings; the file system is not asked. A relative path is joined to dir.
+func parse(data []byte, dir string) (config, []core.Diagnostic) {
 	var c config
 	diagnostics := settings.Decode(data, &c)
-	if len(diagnostics) > 0 {
+	if len(diagnostics) > 0 || c.Path == logStream {
 		return c, diagnostics
 	}
-	if strings.ContainsRune(c.Path, 0) {
-		diagnostics = append(diagnostics, core.Diagnostic{Pointer: "/path", Message: "must not contain a NUL character"})
+	wrong := func(message string) {
+		diagnostics = append(diagnostics, core.Diagnostic{Pointer: "/path", Message: message})
 	}
-	if strings.HasSuffix(c.Path, "/") {
-		diagnostics = append(diagnostics, core.Diagnostic{Pointer: "/path", Message: "names a directory; add the file's name"})
+	switch {
+	case strings.ContainsRune(c.Path, 0):
+		wrong("must not contain a NUL character")
+	case strings.HasSuffix(c.Path, "/"):
+		wrong("names a directory; add the file's name")
+	case filepath.IsAbs(c.Path):
+	case dir == "":
+		wrong("must be absolute, beginning with /")
+	default:
+		c.Path = filepath.Join(dir, c.Path)
 	}
 	return c, diagnostics
 }

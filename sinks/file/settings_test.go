@@ -26,7 +26,7 @@ func TestSettings(t *testing.T) {
 		`{"path":"y","pth":"z"}`:                 "/pth path",
 		`[]`:                                     "",
 	} {
-		diagnostics, err := New(slog.New(slog.DiscardHandler)).Configure(t.Context(), []byte(settings))
+		diagnostics, err := New(slog.New(slog.DiscardHandler), "/base").Configure(t.Context(), []byte(settings))
 		if err != nil {
 			t.Errorf("%s: %v", settings, err)
 		}
@@ -43,8 +43,24 @@ func TestSettings(t *testing.T) {
 	}
 }
 
+func TestRelativePath(t *testing.T) {
+	for dir, want := range map[string]string{"/base": "/base/a/b", "": ""} {
+		s := New(slog.New(slog.DiscardHandler), dir)
+		d, err := s.Configure(t.Context(), []byte(`{"path":"./a/b"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want == "" && (len(d) != 1 || d[0].Pointer != "/path") {
+			t.Errorf("without a directory: %+v", d)
+		}
+		if want != "" && (len(d) > 0 || s.config.Path != want) {
+			t.Errorf("in %s: %+v, %+v", dir, s.config, d)
+		}
+	}
+}
+
 func TestSchemaIsJSON(t *testing.T) {
-	d, err := New(slog.New(slog.DiscardHandler)).Describe(t.Context())
+	d, err := New(slog.New(slog.DiscardHandler), "/base").Describe(t.Context())
 	if err != nil || d.Name != "file" || d.Version == "" || !json.Valid(d.Schema) {
 		t.Errorf("Describe = %+v, %v", d, err)
 	}
@@ -58,7 +74,7 @@ func TestSchemaIsJSON(t *testing.T) {
 func TestModeOfANewFile(t *testing.T) {
 	for mode, want := range map[string]os.FileMode{"": 0o640, `,"mode":"0666"`: 0o666} {
 		path := filepath.Join(t.TempDir(), "out")
-		s := New(slog.New(slog.DiscardHandler))
+		s := New(slog.New(slog.DiscardHandler), "/base")
 		if d, err := s.Configure(t.Context(), []byte(`{"path":"`+path+`"`+mode+`}`)); err != nil || len(d) > 0 {
 			t.Fatal(d, err)
 		}

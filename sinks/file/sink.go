@@ -22,6 +22,7 @@ const maxReused = 16 << 20
 // Sink is a core.Sink. It never refuses a record: what can go wrong is always about the file, so every failure has
 // core.ScopeSink, and a batch is written whole or not at all.
 type Sink struct {
+	dir     string    // what a relative path is relative to
 	stream  io.Writer // what the path "-" means
 	log     *slog.Logger
 	buffers sync.Pool // *[]byte
@@ -33,9 +34,10 @@ type Sink struct {
 
 var _ core.Sink = (*Sink)(nil)
 
-// New returns a sink that still has to be configured. It logs what it repairs.
-func New(log *slog.Logger) *Sink {
-	return &Sink{stream: os.Stderr, log: log, buffers: sync.Pool{New: func() any { return new([]byte) }}}
+// New returns a sink that still has to be configured. A relative path is taken from dir; with dir "" it is refused,
+// because a sink's process has a working directory that is removed when it ends. The sink logs what it repairs.
+func New(log *slog.Logger, dir string) *Sink {
+	return &Sink{dir: dir, stream: os.Stderr, log: log, buffers: sync.Pool{New: func() any { return new([]byte) }}}
 }
 
 // Describe gives the name, the settings' schema and no limits.
@@ -45,7 +47,7 @@ func (s *Sink) Describe(context.Context) (core.Description, error) {
 
 // Configure checks the settings without a look at the disk.
 func (s *Sink) Configure(_ context.Context, data []byte) ([]core.Diagnostic, error) {
-	c, diagnostics := parse(data)
+	c, diagnostics := parse(data, s.dir)
 	if len(diagnostics) == 0 {
 		s.mu.Lock()
 		defer s.mu.Unlock()
