@@ -41,13 +41,7 @@ func (p *program) check(ctx context.Context, sel *selection) error {
 	if err != nil {
 		return err
 	}
-	for _, problem := range problems {
-		fmt.Fprintf(p.stderr, "connectd: %v\n", problem)
-	}
 	bad := len(problems) > 0
-	if len(cfg.Connectors) == 0 && !bad {
-		return fmt.Errorf("no connectors in %s", strings.Join(sel.paths(), ", "))
-	}
 	verdicts := make([]verdict, len(cfg.Connectors))
 	slots := make(chan struct{}, 4)
 	var wg sync.WaitGroup

@@ -37,7 +37,7 @@ takes them as sent.`,
 
 // initialise prepares the table of each connector. One that fails does not stop the others.
 func (p *program) initialise(ctx context.Context, sel *selection, existing string, printOnly bool) error {
-	list, _, whole, err := sel.connectors()
+	list, whole, err := sel.connectors()
 	if err != nil {
 		return err
 	}

@@ -92,7 +92,7 @@ func sinks(ctx context.Context, d config.Daemon) ([]pluginView, error) {
 	var list []pluginView
 	own := bundled()
 	for _, name := range slices.Sorted(maps.Keys(own)) {
-		description, err := own[name]().Describe(ctx)
+		description, err := own[name](slog.New(slog.DiscardHandler), "").Describe(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("ask sink %s to describe itself: %w", name, err)
 		}

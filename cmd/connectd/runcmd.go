@@ -3,11 +3,9 @@ package main
 import (
 	"context"
 	"flag"
-	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/connectd/connectd/cmd/connectd/daemon"
@@ -41,14 +39,8 @@ func (p *program) daemon(ctx context.Context, sel *selection, http string) error
 	if err != nil {
 		return err
 	}
-	for _, problem := range problems {
-		fmt.Fprintf(p.stderr, "connectd: %v\n", problem)
-	}
-	if len(problems) > 0 && (sel.singleFile() || len(cfg.Connectors) == 0) {
+	if len(problems) > 0 && sel.singleFile() {
 		return errReported
-	}
-	if len(cfg.Connectors) == 0 {
-		return fmt.Errorf("no connectors in %s", strings.Join(sel.paths(), ", "))
 	}
 	release, revision := build()
 	d := &daemon.Daemon{

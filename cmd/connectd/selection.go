@@ -61,28 +61,35 @@ func (s *selection) paths() []string {
 	return s.files
 }
 
-// read loads the configuration. The problems are of single connectors or files; what is in the configuration is good.
+// read loads the configuration and says on stderr what is wrong with it. What is in the configuration is good, also
+// when there are problems; when there is nothing to work with it returns errReported.
 func (s *selection) read() (*config.Config, config.Problems, error) {
 	cfg, err := config.Load(s.paths(), s.p.env)
 	var problems config.Problems
-	if errors.As(err, &problems) {
-		return cfg, problems, nil
+	if err != nil && !errors.As(err, &problems) {
+		return nil, nil, err
 	}
-	return cfg, nil, err
+	for _, problem := range problems {
+		fmt.Fprintf(s.p.stderr, "connectd: %v\n", problem)
+	}
+	if cfg == nil || len(cfg.Connectors) == 0 {
+		return nil, problems, errReported
+	}
+	return cfg, problems, nil
 }
 
-// connectors returns the selected connectors. Problems are said on stderr; whole is false when one of them concerns
-// what was selected.
-func (s *selection) connectors() (list []config.Connector, cfg *config.Config, whole bool, err error) {
+// connectors returns the selected connectors. whole is false when a problem concerns what was selected.
+func (s *selection) connectors() (list []config.Connector, whole bool, err error) {
 	cfg, problems, err := s.read()
 	if err != nil {
-		return nil, nil, false, err
+		return nil, false, err
 	}
 	whole = true
 	var known []string
 	for _, problem := range problems {
-		fmt.Fprintf(s.p.stderr, "connectd: %v\n", problem)
-		known = append(known, problem.Connector)
+		if problem.Connector != "" {
+			known = append(known, problem.Connector)
+		}
 		whole = whole && s.connector != "" && problem.Connector != s.connector
 	}
 	for _, c := range cfg.Connectors {
@@ -93,14 +100,13 @@ func (s *selection) connectors() (list []config.Connector, cfg *config.Config, w
 	}
 	switch {
 	case len(list) > 0:
-	case len(problems) > 0:
-		err = errReported
-	case s.connector != "":
-		err = fmt.Errorf("no connector %q in %s%s", s.connector, strings.Join(s.paths(), ", "), settings.DidYouMean(s.connector, known))
+		return list, whole, nil
+	case slices.Contains(known, s.connector): // its problem has been said
+		return nil, false, errReported
 	default:
-		err = fmt.Errorf("no connectors in %s", strings.Join(s.paths(), ", "))
+		return nil, false, fmt.Errorf("no connector %q in %s%s", s.connector, strings.Join(s.paths(), ", "),
+			settings.DidYouMean(s.connector, known))
 	}
-	return list, cfg, whole, err
 }
 
 // opened is a connector and its table, or the reason why it could not be opened.
@@ -131,7 +137,7 @@ func open(ctx context.Context, list []config.Connector) []opened {
 
 // withTables calls do with the tables that can be opened. The others are named on stderr and fail the command.
 func (s *selection) withTables(ctx context.Context, do func([]table) error) error {
-	list, _, whole, err := s.connectors()
+	list, whole, err := s.connectors()
 	if err != nil {
 		return err
 	}
@@ -161,7 +167,7 @@ func (s *selection) withTables(ctx context.Context, do func([]table) error) erro
 // reason why a table could not be opened into an answer.
 func (s *selection) each(ctx context.Context, ask func(context.Context, table) connectorStatus,
 	failed func(string, error) connectorStatus) ([]connectorStatus, error) {
-	list, _, whole, err := s.connectors()
+	list, whole, err := s.connectors()
 	if err != nil {
 		return nil, err
 	}
@@ -195,9 +201,4 @@ func (s *selection) singleFile() bool {
 	}
 	info, err := os.Stat(paths[0])
 	return err != nil || !info.IsDir()
-}
-
-// problemOf says whether a problem concerns the connector.
-func problemOf(problems config.Problems, connector string) bool {
-	return slices.ContainsFunc(problems, func(p *config.Problem) bool { return p.Connector == connector })
 }

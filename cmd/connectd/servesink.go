@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"flag"
+	"log/slog"
 	"maps"
 	"slices"
 
@@ -14,7 +15,8 @@ import (
 func serveSinkCommand() *command {
 	return &command{
 		name: "serve-sink", args: "NAME", short: "serve a bundled sink; started by the daemon", hidden: true,
-		bind: func(_ *program, _ *flag.FlagSet) func(context.Context, []string) error {
+		bind: func(_ *program, fs *flag.FlagSet) func(context.Context, []string) error {
+			dir := fs.String("dir", "", "paths in the settings are relative to this `DIR`")
 			return func(_ context.Context, args []string) error {
 				if len(args) != 1 {
 					return usagef("serve-sink needs a sink's name")
@@ -23,7 +25,7 @@ func serveSinkCommand() *command {
 				if !ok {
 					return usagef("no bundled sink %q%s", args[0], settings.DidYouMean(args[0], slices.Collect(maps.Keys(bundled()))))
 				}
-				plugins.Serve(sink())
+				plugins.Serve(sink(slog.Default(), *dir))
 				return nil
 			}
 		},

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -17,10 +16,11 @@ import (
 	"github.com/connectd/connectd/sources/sqlite"
 )
 
-// bundled are the sinks that this binary serves itself, as a process of its own.
-func bundled() map[string]func() core.Sink {
-	return map[string]func() core.Sink{
-		"file": func() core.Sink { return file.New() },
+// bundled are the sinks that this binary serves itself, as a process of its own. dir is what relative paths in their
+// settings are relative to.
+func bundled() map[string]func(log *slog.Logger, dir string) core.Sink {
+	return map[string]func(*slog.Logger, string) core.Sink{
+		"file": func(log *slog.Logger, dir string) core.Sink { return file.New(log, dir) },
 	}
 }
 
@@ -29,16 +29,12 @@ func openSource(ctx context.Context, c config.Connector) (daemon.Outbox, error) 
 	switch c.Source.Plugin {
 	case "sqlite":
 		source, err := sqlite.Open(ctx, sqliteConfig(c))
-		var missing *sqlite.NotReadyError
-		if errors.As(err, &missing) {
-			return nil, fmt.Errorf("%w: %w", daemon.ErrNotReady, err)
-		}
 		if err != nil {
 			return nil, err
 		}
 		return source, nil
 	default:
-		return nil, fmt.Errorf("%w: this connectd has no source %q", daemon.ErrNotReady, c.Source.Plugin)
+		return nil, fmt.Errorf("this connectd has no source %q", c.Source.Plugin)
 	}
 }
 
@@ -85,7 +81,7 @@ func policy(c config.Connector) engine.Policy {
 	}
 }
 
-// program says which program serves a sink: this one for a bundled sink, else one in the plugin directory.
+// sinkProgram says which program serves a sink: this one for a bundled sink, else one in the plugin directory.
 func sinkProgram(d config.Daemon, plugin string) (path string, args []string, err error) {
 	if _, ok := bundled()[plugin]; !ok {
 		path, err = host.Find(d.PluginDir, plugin)
@@ -94,7 +90,12 @@ func sinkProgram(d config.Daemon, plugin string) (path string, args []string, er
 	if path, err = os.Executable(); err != nil {
 		return "", nil, fmt.Errorf("find this program: %w", err)
 	}
-	return path, []string{"serve-sink", plugin}, nil
+	// The process has a directory of its own; paths in the settings are the daemon's.
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", nil, fmt.Errorf("find the working directory: %w", err)
+	}
+	return path, []string{"serve-sink", "--dir", dir, plugin}, nil
 }
 
 // sinkSpec says how a connector's sink is started.
@@ -129,7 +130,7 @@ type process struct{ *host.Sink }
 func (p *process) Process() daemon.PluginHealth {
 	s := p.Status()
 	return daemon.PluginHealth{
-		State: string(s.State), Up: s.State == host.Ready, PID: s.PID, Uptime: s.Uptime, Restarts: s.Restarts,
+		State: string(s.State), Reason: s.Reason, Up: s.State == host.Running, PID: s.PID, Uptime: s.Uptime, Restarts: s.Restarts,
 		Version: s.Version, LastExit: s.LastExit,
 	}
 }

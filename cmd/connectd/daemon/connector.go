@@ -18,7 +18,7 @@ import (
 type Connector struct {
 	Name   string
 	Policy engine.Policy
-	// Open opens the outbox table. An error that wraps ErrNotReady cannot pass by itself.
+	// Open opens the outbox table. An error that wraps core.ErrNotInitialised waits for a person.
 	Open func(ctx context.Context) (Outbox, error)
 	// Start starts the sink's process, returns at once and supervises it until Close. Its error says what a person
 	// must change.
@@ -39,9 +39,6 @@ type Plugin interface {
 	Process() PluginHealth
 }
 
-// ErrNotReady is wrapped by an error of Connector.Open that a person must mend: no such file, no such table.
-var ErrNotReady = errors.New("not set up")
-
 const (
 	retryFirst = 500 * time.Millisecond // pause before a start that failed is tried again, doubled up to retryLast
 	retryLast  = 5 * time.Second
@@ -55,7 +52,8 @@ type runner struct {
 	Connector
 	owner    string
 	gate     *engine.Gate
-	log      *slog.Logger
+	log      *slog.Logger // names the connector, as the engine and the host do in theirs
+	plain    *slog.Logger
 	observe  *observer
 	rate     *meter
 	base     Info            // what never changes of Info
@@ -78,6 +76,9 @@ func (r *runner) health(now time.Time) Health {
 	r.mu.Unlock()
 	if plugin != nil {
 		h.Plugin = plugin.Process()
+		if h.State == Starting && h.Reason == "" {
+			h.Reason = "sink: the process is " + h.Plugin.describe()
+		}
 	}
 	if conn != nil {
 		h.Engine = conn.Status()
@@ -122,7 +123,7 @@ func (r *runner) set(state State, reason string) {
 	case state == Failed || reason != "":
 		r.log.Error("connector cannot start, trying again", "state", string(state), "reason", reason)
 	default:
-		r.log.Info("connector is " + string(state))
+		r.log.Info("connector " + string(state))
 	}
 }
 
@@ -135,7 +136,7 @@ func (r *runner) fail(err error) {
 	case errors.As(err, &refusal):
 		r.set(Failed, err.Error())
 		r.refusals.add(r.Name, err)
-	case errors.Is(err, ErrNotReady):
+	case errors.Is(err, core.ErrNotInitialised):
 		r.set(Failed, err.Error())
 	default:
 		r.set(Starting, err.Error())
@@ -159,7 +160,7 @@ func (r *runner) once(ctx context.Context) error {
 			r.log.Warn("closing the source failed", "error", err)
 		}
 	}()
-	plugin, err := r.Start(r.log)
+	plugin, err := r.Start(r.plain)
 	if err != nil {
 		return &refusal{err}
 	}
@@ -181,7 +182,7 @@ func (r *runner) once(ctx context.Context) error {
 func (r *runner) work(ctx context.Context, source Outbox, plugin Plugin, limits core.Limits) error {
 	conn := &engine.Connector{
 		Name: r.Name, Source: source, Sink: plugin, Limits: limits, Policy: r.Policy, Owner: r.owner, Gate: r.gate,
-		Log: r.log, Observer: r.observe, Info: func(s engine.Status) []byte { return r.info(s, plugin) },
+		Log: r.plain, Observer: r.observe, Info: func(s engine.Status) []byte { return r.info(s, plugin) },
 	}
 	r.mu.Lock()
 	r.conn = conn

@@ -100,7 +100,7 @@ func (d *Daemon) runners(m *metrics, hurry <-chan struct{}, stop context.CancelC
 	for i, c := range d.Connectors {
 		rate := newMeter(time.Now)
 		list[i] = &runner{
-			Connector: c, owner: owner, gate: gate, log: d.Log.With("connector", c.Name), observe: m.observe(c.Name, rate),
+			Connector: c, owner: owner, gate: gate, log: d.Log.With("connector", c.Name), plain: d.Log, observe: m.observe(c.Name, rate),
 			rate: rate, base: base, hurry: hurry, state: Starting, refusals: all,
 		}
 	}

@@ -37,6 +37,7 @@ type Health struct {
 // PluginHealth is the sink's process.
 type PluginHealth struct {
 	State    string
+	Reason   string // why it is not up, for people
 	Up       bool
 	PID      int
 	Uptime   time.Duration
@@ -60,10 +61,7 @@ func judge(h Health, now time.Time, stale time.Duration) Health {
 	case now.Sub(h.Engine.LastRead) > stale:
 		h.Reason = "source: no successful read for " + now.Sub(h.Engine.LastRead).Round(time.Second).String()
 	case !h.Plugin.Up:
-		h.Reason = "sink: the process is " + h.Plugin.State
-		if h.Plugin.LastExit != "" {
-			h.Reason += " (" + h.Plugin.LastExit + ")"
-		}
+		h.Reason = "sink: the process is " + h.Plugin.describe()
 	case h.Engine.Gate != "open":
 		h.Reason = "sink: the gate is " + h.Engine.Gate
 		if h.Engine.GateReason != "" {
@@ -79,4 +77,12 @@ func judge(h Health, now time.Time, stale time.Duration) Health {
 // its longest polls, and not less than the time between two looks for leases.
 func staleAfter(p engine.Policy) time.Duration {
 	return max(10*p.PollMax, p.Lease, 5*time.Second)
+}
+
+// describe says how the process is and why.
+func (p PluginHealth) describe() string {
+	if p.Reason == "" {
+		return p.State
+	}
+	return p.State + ": " + p.Reason
 }

@@ -153,7 +153,7 @@ func TestJudge(t *testing.T) {
 		"never read":  {func(h *Health) { h.Engine.LastRead = time.Time{} }, "not read yet"},
 		"stale":       {func(h *Health) { h.Engine.LastRead = now.Add(-time.Minute) }, "no successful read for 1m0s"},
 		"source":      {func(h *Health) { h.Engine.SourceError = "database is locked" }, "database is locked"},
-		"plugin":      {func(h *Health) { h.Plugin = PluginHealth{State: "backoff", LastExit: "signal: killed"} }, "signal: killed"},
+		"plugin":      {func(h *Health) { h.Plugin = PluginHealth{State: "backoff", Reason: "signal: killed"} }, "signal: killed"},
 		"gate":        {func(h *Health) { h.Engine.Gate, h.Engine.GateReason = "closed", "disk full" }, "closed: disk full"},
 		"quarantined": {func(h *Health) { h.Engine.Gate = "quarantined" }, "quarantined"},
 	} {
