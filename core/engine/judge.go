@@ -80,9 +80,9 @@ func (m *machine) uncertain(b *batch, e *entry) verdict {
 		v.settlement.Crashes++
 		v.settlement.Failure.Code = core.ReasonCrash
 		if v.settlement.Crashes >= core.MaxCrashes {
-			if m.valve.onTrial && !b.refused {
+			if m.valve.onTrial {
 				// Something was buried so and nothing delivered since: it may be the sink that dies on everything.
-				v.settlement.Crashes = core.MaxCrashes - 1
+				v.settlement.Crashes = e.row.Crashes
 			} else {
 				m.valve.onTrial = true
 				return m.bury(v)

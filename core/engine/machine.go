@@ -51,9 +51,22 @@ type machine struct {
 
 // rulesOff switches single rules off, so that the simulation can prove that each is needed. Nothing else sets it.
 type rulesOff struct {
-	busy, behind, noteBehind, blockAbove, floor, turns, announce  bool
-	repeat, tombstone, settleUnknown, resetCrashes                bool
-	gate, gateShared, gateEarly, handOver, deadline, mark, revive bool
+	busy          bool // a key may be in several batches at once
+	behind        bool // rows of a key that must wait are taken as they come
+	noteBehind    bool // a key whose row is not due is not held back
+	blockAbove    bool // a blocked key's rows below the blocking one wait too
+	floor         bool // reads begin at the reading position
+	turns         bool // reads and settlements of a partition may overlap
+	announce      bool // a batch is sent before its announcement is known to have committed
+	repeat        bool // a step of unknown outcome is taken for not done
+	tombstone     bool // a repeated announcement's inflight row is deleted
+	settleUnknown bool // an unknown call is not written down
+	resetCrashes  bool // an answer leaves crashes as they are
+	gate          bool // there are no careful sends
+	gateShared    bool // normal calls run beside a careful one
+	gateEarly     bool // the gate is given back at the answer
+	handOver      bool // a partition is released with batches in flight
+	deadline      bool // sends go on past the local deadline
 }
 
 func newMachine(c *Connector, r *rand.Rand) *machine {
@@ -115,7 +128,7 @@ func (m *machine) work(p *partition, now time.Duration) {
 	case p.readNext && m.read(p, now):
 	case m.makeStep(p, now):
 	case m.read(p, now):
-	case (p.draining || m.draining) && len(p.batches) == 0 && !p.reading:
+	case (p.draining || m.draining) && (len(p.batches) == 0 || m.off.handOver) && !p.reading:
 		p.releasing = true
 		m.do(opRelease{p})
 	}

@@ -200,10 +200,6 @@ func (m *machine) remove(p *partition, e *entry, now time.Duration) {
 	p.countRow(m, e, -1)
 	e.gone = true
 	p.gone++
-	if p.gone > 64 && p.gone*2 > len(p.order) {
-		p.order = slices.DeleteFunc(p.order, func(e *entry) bool { return e.gone })
-		p.gone = 0
-	}
 	key, keyed := m.key(&e.row)
 	if !keyed {
 		return
@@ -215,6 +211,14 @@ func (m *machine) remove(p *partition, e *entry, now time.Duration) {
 	}
 	if ks.rows == 0 && ks.busy == nil {
 		delete(p.keys, key)
+	}
+}
+
+// sweep drops gone entries from order when they are the half of it.
+func (p *partition) sweep() {
+	if p.gone > 64 && p.gone*2 > len(p.order) {
+		p.order = slices.DeleteFunc(p.order, func(e *entry) bool { return e.gone })
+		p.gone = 0
 	}
 }
 

@@ -136,6 +136,7 @@ func (m *machine) apply(p *partition, s *step, now time.Duration) {
 			m.applyVerdict(p, e, s.verdicts[b][i], now)
 		}
 	}
+	p.sweep()
 	m.published += int64(tally.states[core.Published])
 	if tally.any {
 		m.obs.Settled(tally.states, tally.retried, tally.deadBy)
