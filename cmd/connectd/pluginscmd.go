@@ -117,13 +117,16 @@ func sinks(ctx context.Context, d config.Daemon) ([]pluginView, error) {
 func describe(ctx context.Context, d config.Daemon, name string) pluginView {
 	v := pluginView{Name: name}
 	description, err := func() (core.Description, error) {
-		path, err := host.Find(d.PluginDir, name)
+		dir, err := os.Getwd()
+		if err != nil {
+			return core.Description{}, fmt.Errorf("find the working directory: %w", err)
+		}
+		path, args, err := sinkProgram(dir, d.PluginDir, name)
 		if err != nil {
 			return core.Description{}, err
 		}
 		v.Path = path
-		spec := host.Spec{Plugin: name, Path: path, RuntimeDir: d.RuntimeDir, Settings: []byte("{}")}
-		// Without settings there are diagnostics; they are not asked for here.
+		spec := host.Spec{Plugin: name, Path: path, Args: args, RuntimeDir: absolute(dir, d.RuntimeDir)}
 		description, _, err := host.Check(ctx, spec, slog.New(slog.DiscardHandler))
 		return description, err
 	}()

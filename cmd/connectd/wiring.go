@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/connectd/connectd/cmd/connectd/daemon"
@@ -81,30 +82,41 @@ func policy(c config.Connector) engine.Policy {
 	}
 }
 
-// sinkProgram says which program serves a sink: this one for a bundled sink, else one in the plugin directory.
-func sinkProgram(d config.Daemon, plugin string) (path string, args []string, err error) {
-	if _, ok := bundled()[plugin]; !ok {
-		path, err = host.Find(d.PluginDir, plugin)
-		return path, nil, err
+// sinkProgram says which program serves a sink: this one for a bundled sink, else one in the plugin directory. dir is
+// the daemon's working directory: the process has one of its own, so no path may be relative.
+func sinkProgram(dir, pluginDir, plugin string) (path string, args []string, err error) {
+	if _, ok := bundled()[plugin]; ok {
+		if path, err = os.Executable(); err != nil {
+			return "", nil, fmt.Errorf("find this program: %w", err)
+		}
+		return path, []string{"serve-sink", "--dir", dir, plugin}, nil
 	}
-	if path, err = os.Executable(); err != nil {
-		return "", nil, fmt.Errorf("find this program: %w", err)
-	}
-	// The process has a directory of its own; paths in the settings are the daemon's.
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", nil, fmt.Errorf("find the working directory: %w", err)
-	}
-	return path, []string{"serve-sink", "--dir", dir, plugin}, nil
+	path, err = host.Find(absolute(dir, pluginDir), plugin)
+	return path, nil, err
 }
 
 // sinkSpec says how a connector's sink is started.
 func sinkSpec(d config.Daemon, c config.Connector) (host.Spec, error) {
-	path, args, err := sinkProgram(d, c.Sink.Plugin)
+	dir, err := os.Getwd()
+	if err != nil {
+		return host.Spec{}, fmt.Errorf("find the working directory: %w", err)
+	}
+	path, args, err := sinkProgram(dir, d.PluginDir, c.Sink.Plugin)
+	if err != nil {
+		return host.Spec{}, err
+	}
 	return host.Spec{
 		Connector: c.Name, Plugin: c.Sink.Plugin, Path: path, Args: args, SHA256: c.Process.SHA256, Env: c.Process.Env,
-		StartTimeout: time.Duration(c.Process.StartTimeout), RuntimeDir: d.RuntimeDir, Settings: c.Sink.Settings,
-	}, err
+		StartTimeout: time.Duration(c.Process.StartTimeout), RuntimeDir: absolute(dir, d.RuntimeDir), Settings: c.Sink.Settings,
+	}, nil
+}
+
+// absolute makes a path that is relative to dir absolute; "" stays.
+func absolute(dir, path string) string {
+	if path == "" || filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
 }
 
 // startable is a connector as the daemon runs it.
