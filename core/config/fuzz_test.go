@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/connectd/connectd/core/config"
 )
@@ -25,6 +26,8 @@ func FuzzLoad(f *testing.F) {
 		if err := os.WriteFile(file, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
+		hang := time.AfterFunc(5*time.Second, func() { panic("Load hangs") })
+		defer hang.Stop()
 		cfg, err := config.Load([]string{file}, lookup)
 		lines := strings.Count(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n") + 1
 		if err != nil {

@@ -77,7 +77,11 @@ func TestOneProblem(t *testing.T) {
 		{source("plugin: mysql, dsn: x, path: y"), `c.yaml:3:37: connector "a": source.path is for sqlite; mysql needs source.dsn`},
 		{source("plugin: sqlite"), `c.yaml:3:5: connector "a": source.path is required for sqlite`},
 		{source("plugin: sqlite, path: x, dsn: y"), `c.yaml:3:39: connector "a": source.dsn is not for sqlite, which needs source.path`},
-		{source("plugin: sqlite, path: x, table: 'a;b'"), `c.yaml:3:39: connector "a": source.table must be the name of a table, or schema.table, without quotes`},
+		{source("plugin: sqlite, path: x, table: 'a;b'"), `c.yaml:3:39: connector "a": source.table must be the name of a table, without quotes`},
+		{source("plugin: sqlite, path: x, table: a.b"), `c.yaml:3:39: connector "a": source.table must be the name of a table, without quotes`},
+		{source("plugin: mysql, dsn: x, table: a.b.c"), `c.yaml:3:37: connector "a": source.table must be the name of a table, or schema.table, without quotes`},
+		{source("plugin: sqlite, path: x, columns: {partition: p}"), `c.yaml:3:49: connector "a": source.columns.partition is not for sqlite, whose tables have one partition`},
+		{source("plugin: sqlite, path: x, columns: {key: a, type: a}"), `c.yaml:3:57: connector "a": source.columns.type is the same column as source.columns.key`},
 		{source("plugin: sqlite, path: x, columns: {kye: a}"), `c.yaml:3:49: connector "a": source.columns.kye is not a known column; did you mean "key"?`},
 		{source("plugin: sqlite, path: x, columns: {payload: null}"), `c.yaml:3:49: connector "a": source.columns.payload must be the name of a column; this one cannot be absent`},
 		{source("plugin: sqlite, path: x, columns: {id: 'a\"b'}"), `c.yaml:3:49: connector "a": source.columns.id must be the name of a column, without quotes`},
@@ -118,7 +122,7 @@ func TestNoProblem(t *testing.T) {
 		least + "daemon: {http: '[::1]:0'}\n",
 		least + "daemon: {http: '0.0.0.0:8083', token: t}\n",
 		"---\n" + least + "...\n",
-		source("plugin: mysql, dsn: 'u:p@tcp(db)/x', table: my-outbox, columns: {key: null, headers: null}"),
+		source("plugin: mysql, dsn: 'u:p@tcp(db)/x', table: my-outbox, columns: {key: null, headers: null, id: n, order: n}"),
 	} {
 		if got := problems(t, yaml, env("EIGHT", "8")); got != nil {
 			t.Errorf("%s\n%s", yaml, strings.Join(got, "\n"))
