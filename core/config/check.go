@@ -24,7 +24,8 @@ var (
 var columns = map[string]bool{
 	"id": false, "key": true, "route": true, "type": true, "payload": false, "headers": true, "order": false,
 	"partition": false, "created": true, "state": false, "available_at": false, "attempts": false,
-	"deliveries": false, "crashes": false, "last_error": false, "published_at": false,
+	"deliveries": false, "crashes": false, "last_error": false, "failing_since": false,
+	"published_at": false,
 }
 
 // checker collects what is wrong with a connector whose single values are right.
@@ -63,9 +64,19 @@ func (d *checker) source(s *Source) {
 		d.wrong(s.DSN.Reveal() == "", "/source/dsn", "is required for %s", s.Plugin)
 		d.wrong(s.Path != "", "/source/path", "is for sqlite; %s needs source.dsn", s.Plugin)
 	}
-	names := strings.Split(s.Table, ".")
-	bad := len(names) > 2 || slices.ContainsFunc(names, func(n string) bool { return !identifier.MatchString(n) })
-	d.wrong(bad, "/source/table", "must be the name of a table, or schema.table, without quotes")
+	if s.Plugin == "sqlite" {
+		d.wrong(!identifier.MatchString(s.Table), "/source/table", "must be the name of a table, without quotes")
+	} else {
+		names := strings.Split(s.Table, ".")
+		bad := len(names) > 2 || slices.ContainsFunc(names, func(n string) bool { return !identifier.MatchString(n) })
+		d.wrong(bad, "/source/table", "must be the name of a table, or schema.table, without quotes")
+	}
+	d.columns(s)
+	d.wrong(s.Poll.Max > 0 && s.Poll.Min > s.Poll.Max, "/source/poll/min", "must not be above source.poll.max, %s", s.Poll.Max)
+}
+
+func (d *checker) columns(s *Source) {
+	used := map[string]string{}
 	for _, column := range slices.Sorted(maps.Keys(s.Columns)) {
 		at, name := "/source/columns/"+settings.Escape(column), s.Columns[column]
 		optional, known := columns[column]
@@ -73,13 +84,22 @@ func (d *checker) source(s *Source) {
 		case !known:
 			valid := slices.Collect(maps.Keys(columns))
 			d.wrong(true, at, "is not a known column%s", settings.DidYouMean(column, valid))
+			continue
+		case column == "partition" && s.Plugin == "sqlite":
+			d.wrong(true, at, "is not for sqlite, whose tables have one partition")
+			continue
 		case name == nil:
 			d.wrong(!optional, at, "must be the name of a column; this one cannot be absent")
-		default:
-			d.wrong(!identifier.MatchString(*name), at, "must be the name of a column, without quotes")
+			continue
+		case !identifier.MatchString(*name):
+			d.wrong(true, at, "must be the name of a column, without quotes")
+			continue
 		}
+		other := used[*name]
+		used[*name] = column
+		// An auto-incremented id gives the order too.
+		d.wrong(other != "" && (other != "id" || column != "order"), at, "is the same column as source.columns.%s", other)
 	}
-	d.wrong(s.Poll.Max > 0 && s.Poll.Min > s.Poll.Max, "/source/poll/min", "must not be above source.poll.max, %s", s.Poll.Max)
 }
 
 func (d *Daemon) check() []core.Diagnostic {

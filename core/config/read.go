@@ -35,7 +35,7 @@ func (r *reader) value(n ast.Node, pos Pos, at string, depth int) *value {
 	case *ast.AnchorNode:
 		return r.anchor(n, pos, at, depth)
 	case *ast.AliasNode:
-		return r.alias(n, pos, at)
+		return r.alias(n, pos, at, depth)
 	case ast.MapNode:
 		r.mapping(v, n, at, depth)
 	case *ast.SequenceNode:
@@ -97,6 +97,7 @@ func (r *reader) mapping(v *value, n ast.MapNode, at string, depth int) {
 		m.names = append(m.names, key.Value)
 		m.values[key.Value] = item
 		v.size += len(key.Value) + item.size
+		v.height = max(v.height, item.height+1)
 	}
 }
 
@@ -110,6 +111,7 @@ func (r *reader) sequence(v *value, n *ast.SequenceNode, at string, depth int) {
 		below := at + "/" + strconv.Itoa(i)
 		list = append(list, r.value(item, pos, below, depth+1))
 		v.size += list[i].size
+		v.height = max(v.height, list[i].height+1)
 	}
 	v.data = list
 }
@@ -127,7 +129,7 @@ func (r *reader) anchor(n *ast.AnchorNode, pos Pos, at string, depth int) *value
 }
 
 // alias shares the value of an anchor; places inside it are those of the anchor.
-func (r *reader) alias(n *ast.AliasNode, pos Pos, at string) *value {
+func (r *reader) alias(n *ast.AliasNode, pos Pos, at string, depth int) *value {
 	name := n.Value.GetToken().Value
 	v, known := r.anchors[name]
 	switch {
@@ -135,6 +137,8 @@ func (r *reader) alias(n *ast.AliasNode, pos Pos, at string) *value {
 		r.wrong(pos, at, "is an alias of %q, but no anchor before it has that name", name)
 	case v == nil:
 		r.wrong(pos, at, "is an alias of %q, which has a problem", name)
+	case depth+v.height > maxDepth:
+		r.wrong(pos, at, "is nested deeper than %d with its aliases", maxDepth)
 	default:
 		shared := *v
 		shared.pos = pos

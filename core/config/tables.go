@@ -50,10 +50,8 @@ func (s *Source) identity() string {
 	switch s.Plugin {
 	case "postgres":
 		table = strings.TrimPrefix(table, "public.")
-	case "sqlite":
-		table = strings.ToLower(strings.TrimPrefix(table, "main."))
-	case "mysql":
-		// Whether case counts depends on the server's file system.
+	default:
+		// SQLite ignores case; whether MySQL does depends on the server's file system.
 		table = strings.ToLower(table)
 	}
 	return strings.Join([]string{s.Plugin, database, table}, "\x00")

@@ -11,10 +11,11 @@ import (
 
 // value is a YAML value, substituted, with its place.
 type value struct {
-	pos  Pos  // of its key or list item
-	data any  // nil, bool, string, json.Number, []*value or *mapping
-	size int  // what it weighs in JSON, roughly
-	bad  bool // has a problem already; data is nil
+	pos    Pos  // of its key or list item
+	data   any  // nil, bool, string, json.Number, []*value or *mapping
+	size   int  // what it weighs in JSON, roughly
+	height int  // levels below it
+	bad    bool // has a problem already; data is nil
 }
 
 // mapping is a YAML mapping in the order of the file.

@@ -50,7 +50,12 @@ func parseYAML(file string, data []byte) (root ast.Node, problem *Problem) {
 	if err != nil {
 		var syntax *yaml.SyntaxError
 		if errors.As(err, &syntax) && syntax.Token != nil {
-			return nil, &Problem{Pos: place(file, syntax.Token), Message: "the YAML cannot be read: " + syntax.Message}
+			at = place(file, syntax.Token)
+			message := "the YAML cannot be read: " + syntax.Message
+			if lines := bytes.Split(data, []byte("\n")); at.Line <= len(lines) && bytes.Contains(lines[at.Line-1], []byte("${")) {
+				message += "; a value with ${...} may need quotes"
+			}
+			return nil, &Problem{Pos: at, Message: message}
 		}
 		return nil, &Problem{Pos: at, Message: "the YAML cannot be read"}
 	}

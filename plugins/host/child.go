@@ -226,8 +226,11 @@ func (c *child) kill() {
 func (c *child) signal(sig syscall.Signal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.reaped {
+		return
+	}
 	c.killed = c.killed || sig == syscall.SIGKILL
-	if c.cmd == nil || c.reaped {
+	if c.cmd == nil { // start sees killed
 		return
 	}
 	_ = syscall.Kill(-c.cmd.Process.Pid, sig)

@@ -84,18 +84,17 @@ func (s *Sink) live(ctx context.Context) (end ending) {
 
 // retire ends a process: in good order when the Sink is being closed, at once otherwise.
 func (s *Sink) retire(ctx context.Context, p *process) {
-	grace := time.Duration(0)
-	if ctx.Err() != nil && p.alive() {
-		why := "because the connector stops"
-		p.blameless.CompareAndSwap(nil, &why)
-		closeCtx, cancel := context.WithTimeout(s.closeCtx, closeTimeout)
-		s.closeErr = p.sink.Close(closeCtx)
-		cancel()
-		if s.closeCtx.Err() == nil {
-			grace = killTimeout
-		}
+	if ctx.Err() == nil || !p.alive() {
+		p.stop(0)
+		return
 	}
-	p.stop(grace)
+	why := "because the connector stops"
+	p.blameless.CompareAndSwap(nil, &why)
+	defer context.AfterFunc(s.closeCtx, p.child.kill)()
+	closeCtx, cancel := context.WithTimeout(s.closeCtx, closeTimeout)
+	defer cancel()
+	s.closeErr = p.sink.Close(closeCtx)
+	p.stop(killTimeout)
 }
 
 // prepare configures and opens.

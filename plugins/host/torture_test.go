@@ -175,14 +175,14 @@ func (s *tortured) Deliver(ctx context.Context, batch []core.Record) ([]core.Out
 		case "stdout":
 			fmt.Println("printed by the sink")
 		case "grandchild": // holds our stdout and stderr and outlives us
-			cmd := exec.Command("sleep", "300")
+			cmd := exec.Command("/bin/sleep", "300")
 			cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 			if err := cmd.Start(); err != nil {
 				return nil, err
 			}
 			out[i] = core.Outcome{Kind: core.Permanent, Message: fmt.Sprint(cmd.Process.Pid)}
 		case "escaped-grandchild": // the same, out of our process group
-			cmd := exec.Command("sleep", "3")
+			cmd := exec.Command("/bin/sleep", "3")
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 			cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 			if err := cmd.Start(); err != nil {
