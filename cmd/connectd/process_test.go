@@ -65,11 +65,17 @@ type daemonProcess struct {
 // startDaemon starts the daemon in the directory, with more environment.
 func startDaemon(t *testing.T, dir string, env ...string) *daemonProcess {
 	t.Helper()
+	return startDaemonWith(t, dir, nil, env...)
+}
+
+// startDaemonWith is startDaemon with more arguments.
+func startDaemonWith(t *testing.T, dir string, args []string, env ...string) *daemonProcess {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &daemonProcess{t: t, cmd: exec.Command(self, "run", "--http", "127.0.0.1:0"), log: &buffer{}, exited: make(chan struct{})}
+	d := &daemonProcess{t: t, cmd: exec.Command(self, append([]string{"run", "--http", "127.0.0.1:0"}, args...)...), log: &buffer{}, exited: make(chan struct{})}
 	d.cmd.Dir, d.cmd.Stderr, d.cmd.Stdout = dir, d.log, d.log
 	d.cmd.Env = append(os.Environ(), env...)
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

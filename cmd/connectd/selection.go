@@ -164,15 +164,15 @@ func (s *selection) withTables(ctx context.Context, do func([]table) error) erro
 }
 
 // each asks every selected table, several at a time, and answers in the order of the configuration; failed turns the
-// reason why a table could not be opened into an answer.
+// reason why a table could not be opened into an answer. whole is false when the configuration has a problem.
 func (s *selection) each(ctx context.Context, ask func(context.Context, table) connectorStatus,
-	failed func(string, error) connectorStatus) ([]connectorStatus, error) {
+	failed func(string, error) connectorStatus) (answers []connectorStatus, whole bool, err error) {
 	list, whole, err := s.connectors()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	all := open(ctx, list)
-	answers := make([]connectorStatus, len(all))
+	answers = make([]connectorStatus, len(all))
 	var wg sync.WaitGroup
 	for i, o := range all {
 		if o.err != nil {
@@ -187,10 +187,7 @@ func (s *selection) each(ctx context.Context, ask func(context.Context, table) c
 		})
 	}
 	wg.Wait()
-	if !whole {
-		err = errReported
-	}
-	return answers, err
+	return answers, whole, nil
 }
 
 // singleFile says whether the configuration is one file: then one problem in it stops everything.

@@ -59,7 +59,7 @@ func (p *program) watch(ctx context.Context, show func() error) error {
 
 // status prints one picture. A connector that cannot be read is shown with its reason and fails the command.
 func (p *program) status(ctx context.Context, sel *selection, asJSON bool) error {
-	list, err := sel.each(ctx, func(ctx context.Context, t table) connectorStatus { return readStatus(ctx, t) },
+	list, whole, err := sel.each(ctx, func(ctx context.Context, t table) connectorStatus { return readStatus(ctx, t) },
 		func(name string, err error) connectorStatus {
 			return connectorStatus{Name: name, State: unknown, Reason: err.Error(), Workers: []workerStatus{}}
 		})
@@ -71,10 +71,13 @@ func (p *program) status(ctx context.Context, sel *selection, asJSON bool) error
 	} else {
 		err = p.printStatus(list)
 	}
-	if err == nil && slices.ContainsFunc(list, func(c connectorStatus) bool { return c.State == unknown }) {
+	if err != nil {
+		return err
+	}
+	if !whole || slices.ContainsFunc(list, func(c connectorStatus) bool { return c.State == unknown }) {
 		return errReported
 	}
-	return err
+	return nil
 }
 
 // unknown is the state of a connector whose table cannot be read.
