@@ -91,7 +91,8 @@ func startDaemonWith(t *testing.T, dir string, args []string, env ...string) *da
 		d.signal(syscall.SIGKILL)
 		<-d.exited
 		if t.Failed() {
-			t.Logf("log of the daemon with pid %d:\n%s", d.cmd.Process.Pid, d.log.String())
+			log := d.log.String()
+			t.Logf("end of the log of the daemon with pid %d:\n%s", d.cmd.Process.Pid, log[max(0, len(log)-8000):])
 		}
 	})
 	return d
