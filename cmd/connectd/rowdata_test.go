@@ -61,7 +61,7 @@ func TestOddRows(t *testing.T) {
 
 // TestDatabaseLockedLongerThanTheBusyTimeout (F1, F11): the daemon says so, keeps trying, and goes on by itself.
 func TestDatabaseLockedLongerThanTheBusyTimeout(t *testing.T) {
-	dir := shopDir(t, strings.Replace(quickstart, "    delivery: {lease: 2s}\n", "", 1))
+	dir := shopDir(t, strings.Replace(quickstart, "lease: 2s", "lease: 16s", 1))
 	s := openShop(t, dir)
 	d := startDaemon(t, dir)
 	d.ready()
