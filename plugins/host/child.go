@@ -214,6 +214,7 @@ func (c *child) reap() {
 	stop.Stop()
 	closeAll(append(c.pipes, c.stdin))
 	c.stderrW.Close()
+	c.out.end()
 	close(c.done)
 }
 
@@ -226,8 +227,11 @@ func (c *child) kill() {
 func (c *child) signal(sig syscall.Signal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.reaped {
+		return
+	}
 	c.killed = c.killed || sig == syscall.SIGKILL
-	if c.cmd == nil || c.reaped {
+	if c.cmd == nil { // start sees killed
 		return
 	}
 	_ = syscall.Kill(-c.cmd.Process.Pid, sig)

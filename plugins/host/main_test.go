@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -73,7 +74,8 @@ func tortureSpec(t testing.TB, mode string, more ...string) Spec {
 		t.Fatal(err)
 	}
 	return Spec{Connector: "test", Plugin: "torture", Path: exe, Args: append([]string{"torture", mode}, more...),
-		RuntimeDir: shortDir(t), Settings: []byte(`{}`), StartTimeout: 10 * time.Second}
+		RuntimeDir: shortDir(t), Settings: []byte(`{}`), StartTimeout: 10 * time.Second,
+		Env: []string{"GORACE=atexit_sleep_ms=0"}} // else a program built with -race takes a second to end
 }
 
 // startReady starts a sink, waits until it is ready and closes it at the end.
@@ -133,4 +135,12 @@ func batchOf(n int) []core.Record {
 			Payload: []byte(`{"n":1}`), Seq: int64(i + 1), Deliveries: 1, Epoch: 3, CreatedAt: time.UnixMicro(1700000000000000).UTC()}
 	}
 	return batch
+}
+
+// kill sends a signal to a process, or to the group of -pid, and never to our own group, which 0 would mean.
+func kill(pid int, sig syscall.Signal) error {
+	if pid == 0 {
+		return errors.New("there is no process to kill")
+	}
+	return syscall.Kill(pid, sig)
 }

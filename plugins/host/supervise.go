@@ -74,7 +74,7 @@ func (s *Sink) live(ctx context.Context) (end ending) {
 		end.ran = time.Since(readyAt)
 	}
 	s.update(func() {
-		s.process, s.status.PID = nil, 0
+		s.process, s.status.PID, s.status.State = nil, 0, Backoff // or what pause finds
 		s.status.LastExit = p.child.exit()
 	})
 	end.err, end.fruitful = err, p.batches.Load() > 0
@@ -84,18 +84,17 @@ func (s *Sink) live(ctx context.Context) (end ending) {
 
 // retire ends a process: in good order when the Sink is being closed, at once otherwise.
 func (s *Sink) retire(ctx context.Context, p *process) {
-	grace := time.Duration(0)
-	if ctx.Err() != nil && p.alive() {
-		why := "because the connector stops"
-		p.blameless.CompareAndSwap(nil, &why)
-		closeCtx, cancel := context.WithTimeout(s.closeCtx, closeTimeout)
-		s.closeErr = p.sink.Close(closeCtx)
-		cancel()
-		if s.closeCtx.Err() == nil {
-			grace = killTimeout
-		}
+	if ctx.Err() == nil || !p.alive() {
+		p.stop(0)
+		return
 	}
-	p.stop(grace)
+	why := "because the connector stops"
+	p.blameless.CompareAndSwap(nil, &why)
+	defer context.AfterFunc(s.closeCtx, p.child.kill)()
+	closeCtx, cancel := context.WithTimeout(s.closeCtx, closeTimeout)
+	defer cancel()
+	s.closeErr = p.sink.Close(closeCtx)
+	p.stop(killTimeout)
 }
 
 // prepare configures and opens.
@@ -186,27 +185,26 @@ func (s *Sink) sleep(ctx context.Context, p *process, d time.Duration) error {
 
 // watch returns when the process has ended or must be.
 func (s *Sink) watch(ctx context.Context, p *process) error {
+	probing, cancel := context.WithCancel(ctx)
+	defer cancel()
 	wedged := make(chan error, 1)
-	ctx, cancel := context.WithCancel(ctx)
-	probing := make(chan struct{})
-	go func() {
-		defer close(probing)
-		s.probe(ctx, p, wedged)
-	}()
-	defer func() {
-		cancel()
-		<-probing
-	}()
+	go func() { wedged <- s.probe(probing, p) }()
+	var err error
 	select {
 	case <-p.child.dead:
-		return fmt.Errorf("the sink's process ended: %s", p.child.exit())
+		err = fmt.Errorf("the sink's process ended: %s", p.child.exit())
 	case <-p.broken:
-		return p.brokenError()
+		err = p.brokenError()
 	case err := <-wedged:
 		return err
 	case <-ctx.Done():
-		return ctx.Err()
+		err = ctx.Err()
 	}
+	cancel()
+	if why := <-wedged; why != nil {
+		return why
+	}
+	return err
 }
 
 // pause reports an ending and waits until it is time for the next start.

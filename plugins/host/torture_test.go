@@ -8,8 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -175,19 +177,29 @@ func (s *tortured) Deliver(ctx context.Context, batch []core.Record) ([]core.Out
 		case "stdout":
 			fmt.Println("printed by the sink")
 		case "grandchild": // holds our stdout and stderr and outlives us
-			cmd := exec.Command("sleep", "300")
+			cmd := exec.Command("/bin/sleep", "300")
 			cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 			if err := cmd.Start(); err != nil {
 				return nil, err
 			}
 			out[i] = core.Outcome{Kind: core.Permanent, Message: fmt.Sprint(cmd.Process.Pid)}
 		case "escaped-grandchild": // the same, out of our process group
-			cmd := exec.Command("sleep", "3")
+			cmd := exec.Command("/bin/sleep", "3")
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 			cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 			if err := cmd.Start(); err != nil {
 				return nil, err
 			}
+		case "busy": // uses all processors
+			end := time.Now().Add(1500 * time.Millisecond)
+			var spinners sync.WaitGroup
+			for range runtime.GOMAXPROCS(0) {
+				spinners.Go(func() {
+					for time.Now().Before(end) {
+					}
+				})
+			}
+			spinners.Wait()
 		case "size":
 			out[i] = core.Outcome{Kind: core.Permanent, Message: fmt.Sprint(len(batch[i].Payload))}
 		}
@@ -195,4 +207,24 @@ func (s *tortured) Deliver(ctx context.Context, batch []core.Record) ([]core.Out
 	return out, nil
 }
 
-func daemon([]string) {}
+// daemon is a host's main: it starts a sink with the runtime directory given, prints the plugin's process number and
+// delivers for ever.
+func daemon(args []string) {
+	exe, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	s := Start(Spec{Connector: "test", Plugin: "torture", Path: exe, Args: []string{"torture", "plain"},
+		RuntimeDir: args[0], Settings: []byte(`{}`)}, slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := s.Ready(ctx); err != nil {
+		panic(err)
+	}
+	fmt.Println(s.Status().PID)
+	for {
+		if _, err := s.Deliver(ctx, batchOf(100)); err != nil {
+			panic(err)
+		}
+	}
+}
