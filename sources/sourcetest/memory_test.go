@@ -13,7 +13,7 @@ func TestMemory(t *testing.T) {
 	for name, partitions := range map[string]int{"one partition": 1, "seven partitions": 7} {
 		t.Run(name, func(t *testing.T) {
 			sourcetest.Run(t, sourcetest.Harness{
-				AnyText: true, AnyHeaders: true,
+				AnyText: true, AnyHeaders: true, Overlap: true,
 				New: func(_ *testing.T, o sourcetest.Options) sourcetest.Table {
 					s := memory.NewSource(partitions, time.Now)
 					s.KeepPublished = !o.DeletePublished

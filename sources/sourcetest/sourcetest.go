@@ -16,6 +16,8 @@ type Harness struct {
 
 	// AnyText says that the database's text columns take bytes that are not UTF-8, and NUL.
 	AnyText bool
+	// Overlap says that applications' transactions can overlap, so that a row may commit after one with a higher seq.
+	Overlap bool
 	// AnyHeaders says that its headers column takes text that is no JSON.
 	AnyHeaders bool
 }
@@ -35,8 +37,9 @@ type Table struct {
 	// Insert commits rows in one transaction, as an application does.
 	Insert func(t *testing.T, rows ...Row)
 
-	// Begin (optional) opens an application's transaction that may overlap with others.
+	// Begin opens an application's transaction. Where writers are serial only one is open at a time.
 	Begin func(t *testing.T) Tx
+
 	// NextSeq (optional) makes the next row's seq this one.
 	NextSeq func(t *testing.T, seq int64)
 	// Announce (optional) does the first half of what Step does for an announcement: in a transaction it takes the

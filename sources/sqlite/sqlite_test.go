@@ -125,22 +125,24 @@ func table(t *testing.T, cfg sqlite.Config) sourcetest.Table {
 			t.Fatal(err)
 		}
 	}
+	begin := func(t *testing.T) sourcetest.Tx {
+		t.Helper()
+		tx, err := db.Begin()
+		must(t, err)
+		return transaction{tx, insert}
+	}
 	return sourcetest.Table{
 		Open: func(t *testing.T) core.Source {
 			src, err := sqlite.Open(t.Context(), cfg)
 			must(t, err)
 			return src
 		},
+		Begin: begin,
 		Insert: func(t *testing.T, rows ...sourcetest.Row) {
 			t.Helper()
-			tx, err := db.Begin()
-			must(t, err)
-			defer tx.Rollback()
-			for _, r := range rows {
-				_, err := tx.Exec(insert, r.ID, sql.NullString{String: r.Key, Valid: r.Keyed}, null(r.Route), null(r.Type), r.Payload, null(r.Headers))
-				must(t, err)
-			}
-			must(t, tx.Commit())
+			x := begin(t)
+			x.Insert(t, rows...)
+			x.Commit(t)
 		},
 		NextSeq: func(t *testing.T, seq int64) {
 			// AUTOINCREMENT's own counter for a table of ours, the trigger's for an adopted one.
@@ -169,6 +171,36 @@ func table(t *testing.T, cfg sqlite.Config) sourcetest.Table {
 			conn := immediate(t, db)
 			return func() { end(t, conn) }
 		},
+	}
+}
+
+// transaction is an application's.
+type transaction struct {
+	tx     *sql.Tx
+	insert string
+}
+
+func (x transaction) Insert(t *testing.T, rows ...sourcetest.Row) {
+	t.Helper()
+	for _, r := range rows {
+		_, err := x.tx.Exec(x.insert, r.ID, sql.NullString{String: r.Key, Valid: r.Keyed}, null(r.Route), null(r.Type), r.Payload, null(r.Headers))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (x transaction) Commit(t *testing.T) {
+	t.Helper()
+	if err := x.tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (x transaction) Rollback(t *testing.T) {
+	t.Helper()
+	if err := x.tx.Rollback(); err != nil {
+		t.Fatal(err)
 	}
 }
 
