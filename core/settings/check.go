@@ -11,7 +11,7 @@ func (d *decoder) check(at string, f field, v reflect.Value) {
 	for v.Kind() == reflect.Pointer {
 		if v.IsNil() {
 			if f.required {
-				d.wrong(at, "%q is required", f.name)
+				d.wrong(at, "is required")
 			}
 			return
 		}

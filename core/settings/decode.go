@@ -75,7 +75,7 @@ func (d *decoder) structure(at string, v reflect.Value, obj *object) {
 		below := at + "/" + Escape(name)
 		i := slices.IndexFunc(all, func(f field) bool { return f.name == name })
 		if i < 0 {
-			d.wrong(below, "unknown setting %q%s", name, DidYouMean(name, names(all)))
+			d.wrong(below, "is not a known setting%s", DidYouMean(name, names(all)))
 			continue
 		}
 		f := all[i]
@@ -88,7 +88,7 @@ func (d *decoder) structure(at string, v reflect.Value, obj *object) {
 			continue
 		}
 		if f.required {
-			d.wrong(at+"/"+Escape(f.name), "%q is required", f.name)
+			d.wrong(at+"/"+Escape(f.name), "is required")
 			continue
 		}
 		d.fallback(f, v.Field(f.index))

@@ -25,5 +25,8 @@
 //   - doc: a phrase for the schema.
 //
 // Numbers and bools may also come as strings ("8", "true"), because a value that was substituted from an environment
-// variable is always a string. No message ever contains a value, since any value may be a secret.
+// variable is always a string.
+//
+// A message is what follows the name of the setting in a sentence: "is required", "must be 1 to 65535". None ever
+// contains a value, since any value may be a secret.
 package settings

@@ -14,7 +14,7 @@ func Nearest(wrong string, names []string) string {
 	}
 	fold := strings.NewReplacer("_", "", "-", "", ".", "", " ", "")
 	bare := fold.Replace(strings.ToLower(wrong))
-	best, bestDistance := "", 1+min(2, len(bare)/3)
+	best, bestDistance := "", 1+min(3, len(bare)/2)
 	for _, name := range names {
 		d := distance(bare, fold.Replace(strings.ToLower(name)))
 		if d < bestDistance {

@@ -30,14 +30,14 @@ type parser struct {
 
 func parse(data []byte) (any, []core.Diagnostic, error) {
 	if !utf8.Valid(data) {
-		return nil, nil, errors.New("the settings are not valid UTF-8")
+		return nil, nil, errors.New("is not valid UTF-8")
 	}
 	p := &parser{dec: json.NewDecoder(bytes.NewReader(data))}
 	p.dec.UseNumber()
 	v, err := p.value("", 0)
 	if err == nil {
 		if _, end := p.dec.Token(); !errors.Is(end, io.EOF) {
-			err = errors.New("something follows the settings")
+			err = errors.New("is not one JSON object: something follows")
 		}
 	}
 	return v, p.diags, err
@@ -45,12 +45,12 @@ func parse(data []byte) (any, []core.Diagnostic, error) {
 
 func (p *parser) value(at string, depth int) (any, error) {
 	if depth > maxDepth {
-		return nil, fmt.Errorf("the settings are nested deeper than %d", maxDepth)
+		return nil, fmt.Errorf("is nested deeper than %d", maxDepth)
 	}
 	tok, err := p.dec.Token()
 	if err != nil {
 		// The decoder's own words may quote the text.
-		return nil, fmt.Errorf("the settings are not valid JSON at byte %d", p.dec.InputOffset())
+		return nil, fmt.Errorf("is not valid JSON at byte %d", p.dec.InputOffset())
 	}
 	switch tok {
 	case json.Delim('{'):
@@ -75,7 +75,7 @@ func (p *parser) object(at string, depth int) (any, error) {
 		tok, err := p.dec.Token()
 		name, ok := tok.(string)
 		if err != nil || !ok {
-			return nil, fmt.Errorf("the settings are not valid JSON at byte %d", p.dec.InputOffset())
+			return nil, fmt.Errorf("is not valid JSON at byte %d", p.dec.InputOffset())
 		}
 		below := at + "/" + Escape(name)
 		v, err := p.value(below, depth+1)
@@ -94,7 +94,7 @@ func (p *parser) object(at string, depth int) (any, error) {
 
 func (p *parser) end() error {
 	if _, err := p.dec.Token(); err != nil {
-		return fmt.Errorf("the settings are not valid JSON at byte %d", p.dec.InputOffset())
+		return fmt.Errorf("is not valid JSON at byte %d", p.dec.InputOffset())
 	}
 	return nil
 }

@@ -80,10 +80,10 @@ func TestSecretHidesItself(t *testing.T) {
 }
 
 func TestNearest(t *testing.T) {
-	names := []string{"max_records", "max_bytes", "topic", "id"}
+	names := []string{"retry", "max_records", "max_bytes", "topic", "id"}
 	for wrong, want := range map[string]string{
 		"max_record": "max_records", "maxBytes": "max_bytes", "max-bytes": "max_bytes", "tpoic": "topic", "ID": "id",
-		"x": "", "tls": "", "": "", strings.Repeat("max_records", 100): "",
+		"retires": "retry", "x": "", "tls": "", "": "", strings.Repeat("max_records", 100): "",
 	} {
 		if got := settings.Nearest(wrong, names); got != want {
 			t.Errorf("%q: nearest is %q, want %q", wrong, got, want)
