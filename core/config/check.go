@@ -6,6 +6,7 @@ import (
 	"net"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/connectd/connectd/core"
@@ -116,10 +117,7 @@ func (d Daemon) CheckListen(addr string) error {
 		return nil
 	}
 	host, port, err := net.SplitHostPort(addr)
-	if err == nil {
-		_, err = net.LookupPort("tcp", port)
-	}
-	if err != nil || port == "" {
+	if _, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil {
 		return errListen
 	}
 	ip := net.ParseIP(host)

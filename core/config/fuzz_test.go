@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,11 +31,13 @@ func FuzzLoad(f *testing.F) {
 		defer hang.Stop()
 		cfg, err := config.Load([]string{file}, lookup)
 		lines := strings.Count(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n") + 1
-		if err != nil {
-			for _, p := range err.(config.Problems) {
-				if p.Pos.File != file || p.Pos.Line < 0 || p.Message == "" || p.Pos.Line > lines+strings.Count(string(data), "\r") {
-					t.Errorf("problem %+v in %d lines", p, lines)
-				}
+		var problems config.Problems
+		if err != nil && !errors.As(err, &problems) {
+			t.Errorf("the error is no Problems: %v", err)
+		}
+		for _, p := range problems {
+			if p.Pos.File != file || p.Pos.Line < 0 || p.Message == "" || p.Pos.Line > lines+strings.Count(string(data), "\r") {
+				t.Errorf("problem %+v in %d lines", p, lines)
 			}
 		}
 		if cfg == nil {

@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -66,8 +67,10 @@ func TestOneProblem(t *testing.T) {
 		{in("    retention: {dead: forever}"), `c.yaml:6:17: connector "shop": retention.dead must be "keep", or a duration with a unit, such as "24h" or "7d"`},
 		{in("    process: {sha256: abc}"), `c.yaml:6:15: connector "shop": process.sha256 must be a SHA-256 digest, 64 hexadecimal digits`},
 		{in("    process: {env: [A, B=1]}"), `c.yaml:6:24: connector "shop": process.env.1 must be the name of an environment variable; its value cannot be set here`},
-		{"connectors:\n  a/b: {source: {plugin: sqlite, path: x}, sink: {plugin: file}}\n",
-			`c.yaml:2:3: connector "a/b": it needs a name of 1 to 64 letters, digits, dots, dashes and underscores that begins with a letter or digit`},
+		{
+			"connectors:\n  a/b: {source: {plugin: sqlite, path: x}, sink: {plugin: file}}\n",
+			`c.yaml:2:3: connector "a/b": it needs a name of 1 to 64 letters, digits, dots, dashes and underscores that begins with a letter or digit`,
+		},
 		{"connectors:\n  a:\n    source: {plugin: sqlite, path: x}\n", `c.yaml:2:3: connector "a": sink is required`},
 		{"connectors:\n  a: {sink: {plugin: file}}\n", `c.yaml:2:3: connector "a": source is required`},
 		{"connectors:\n  a:\n", `c.yaml:2:3: connector "a": it has no value; it must be a map of settings, or not be there at all`},
@@ -191,8 +194,8 @@ func TestABadConnectorLeavesTheOthers(t *testing.T) {
 	if cfg == nil || len(cfg.Connectors) != 2 || cfg.Connectors[0].Name != "shop" || cfg.Connectors[1].Name != "good" {
 		t.Fatalf("got %+v", cfg)
 	}
-	all := err.(config.Problems)
-	if len(all) != 2 || all[0].Connector != "" || all[0].Pos.File != "b.yaml" || all[1].Connector != "typo" {
+	var all config.Problems
+	if !errors.As(err, &all) || len(all) != 2 || all[0].Connector != "" || all[0].Pos.File != "b.yaml" || all[1].Connector != "typo" {
 		t.Errorf("got %v", err)
 	}
 }

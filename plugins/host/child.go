@@ -214,6 +214,7 @@ func (c *child) reap() {
 	stop.Stop()
 	closeAll(append(c.pipes, c.stdin))
 	c.stderrW.Close()
+	c.out.end()
 	close(c.done)
 }
 

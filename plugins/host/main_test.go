@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -134,4 +135,12 @@ func batchOf(n int) []core.Record {
 			Payload: []byte(`{"n":1}`), Seq: int64(i + 1), Deliveries: 1, Epoch: 3, CreatedAt: time.UnixMicro(1700000000000000).UTC()}
 	}
 	return batch
+}
+
+// kill sends a signal to a process, or to the group of -pid, and never to our own group, which 0 would mean.
+func kill(pid int, sig syscall.Signal) error {
+	if pid == 0 {
+		return errors.New("there is no process to kill")
+	}
+	return syscall.Kill(pid, sig)
 }

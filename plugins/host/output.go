@@ -31,10 +31,11 @@ type output struct {
 	second  time.Time // begin of the current second
 	lines   int       // in it
 	dropped int       // lines not logged since the last report
-	tracing bool      // a panic or a goroutine dump has begun: everything after it belongs to it
-	summary string    // its first line
-	kept    []string
-	bytes   int // of kept
+	tracing bool      // a panic or a goroutine dump has begun: plain lines after it belong to it
+	trace   []string  // from its first line, up to the bound
+	traced  int       // bytes of trace
+	kept    []string  // the last lines
+	bytes   int       // of kept
 }
 
 // line takes one line of the named stream.
@@ -42,20 +43,20 @@ func (o *output) line(stream string, line []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.keep(line)
-	if !o.tracing && beginsTrace(line) {
-		o.tracing, o.summary = true, plugins.Printable(string(line), maxLogValue)
+	ctx := context.Background()
+	level, text, attrs, structured := parseJSONLine(line)
+	switch {
+	case structured:
+		o.tracing = false // a program that goes on logging has not crashed
+	case o.traced < keptOutput && (o.tracing || beginsTrace(line)):
+		o.tracing = true
+		o.addTrace(string(line)) // reported as one at the end
+		return
+	default:
+		level, text = prefixLevel(string(line)), string(line)
 	}
 	if !o.admit(time.Now()) {
 		return
-	}
-	ctx := context.Background()
-	level, text, attrs := slog.LevelInfo, string(line), []slog.Attr(nil)
-	if o.tracing {
-		level = slog.LevelError
-	} else if l, t, a, ok := parseJSONLine(line); ok {
-		level, text, attrs = l, t, a
-	} else {
-		level = prefixLevel(text)
 	}
 	if !o.log.Enabled(ctx, level) {
 		return
@@ -96,16 +97,34 @@ func (o *output) keep(line []byte) {
 	}
 }
 
-// end reports what is left to report and answers the first line of a panic, if there was one, and the last lines.
-func (o *output) end(lines int) (panicked string, last []string) {
+func (o *output) addTrace(line string) {
+	line = plugins.Printable(strings.ReplaceAll(line, "\t", "    "), maxLogValue)
+	o.trace = append(o.trace, line)
+	o.traced += len(line)
+}
+
+// end reports what is left to report, the trace of a crash above all.
+func (o *output) end() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.flush()
-	return o.summary, slices.Clone(o.kept[max(0, len(o.kept)-lines):])
+	if len(o.trace) > 0 {
+		o.log.Error("the sink's process ended with a trace: "+o.trace[0], "trace", strings.Join(o.trace, "\n"))
+	}
+}
+
+// last answers the first line of a trace, if there was one, and the last lines.
+func (o *output) last(lines int) (panicked string, last []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.trace) > 0 {
+		panicked = o.trace[0]
+	}
+	return panicked, slices.Clone(o.kept[max(0, len(o.kept)-lines):])
 }
 
 func beginsTrace(line []byte) bool {
-	for _, begin := range []string{"panic: ", "fatal error: ", "runtime: ", "SIGQUIT: ", "SIGSEGV: ", "SIGABRT: "} {
+	for _, begin := range []string{"panic: ", "fatal error: ", "SIGQUIT: ", "SIGSEGV: ", "SIGABRT: "} {
 		if bytes.HasPrefix(line, []byte(begin)) {
 			return true
 		}

@@ -16,8 +16,8 @@ import (
 // probe asks the process now and then whether it lives. One that answers nothing at all, neither a probe nor a call,
 // for several probes and meanwhile does nothing is wedged; one that is at work is given longer, since a loaded machine
 // slows it down as much as it slows down the probe. A wedged process gets SIGQUIT, on which a Go program prints all its
-// goroutines, and is then ended by the caller.
-func (s *Sink) probe(ctx context.Context, p *process, wedged chan<- error) {
+// goroutines, and is killed a moment later; the error says so. When ctx ends the answer is nil.
+func (s *Sink) probe(ctx context.Context, p *process) error {
 	ticker := time.NewTicker(s.timing.probeEvery)
 	defer ticker.Stop()
 	missed, idle := 0, 0
@@ -26,12 +26,12 @@ func (s *Sink) probe(ctx context.Context, p *process, wedged chan<- error) {
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-ticker.C:
 		}
 		s.ask(ctx, p)
 		if ctx.Err() != nil {
-			return
+			return nil
 		}
 		now, readable := cpuTicks(p.child.pid())
 		if seen := p.answers.Load(); seen != answers {
@@ -49,11 +49,9 @@ func (s *Sink) probe(ctx context.Context, p *process, wedged chan<- error) {
 		select {
 		case <-p.child.dead:
 		case <-time.After(s.timing.dump):
-		case <-ctx.Done():
 		}
 		p.child.kill()
-		wedged <- fmt.Errorf("the sink's process was wedged: it answered none of %d probes and was killed", missed)
-		return
+		return fmt.Errorf("the sink's process was wedged: it answered none of %d probes and was killed", missed)
 	}
 }
 

@@ -30,7 +30,6 @@ const (
 	killTimeout  = 2 * time.Second // for the process to end when it was told to
 	reapTimeout  = 2 * time.Second // for the kernel to end it after SIGKILL
 	deathNotice  = 250 * time.Millisecond
-	lastLines    = 20 // of output in the report of an exit
 )
 
 // process is one start of a plugin: its directory, its child process and the connection to it. It is used once and
@@ -169,7 +168,7 @@ func (p *process) startError(ctx context.Context, spec *Spec, err error, ended b
 	if len(early) > 0 && version == "" {
 		fmt.Fprintf(&story, "; instead of the handshake it printed %s", quoteLines(early))
 	}
-	if panicked, last := c.out.end(quotedLines); panicked != "" {
+	if panicked, last := c.out.last(quotedLines); panicked != "" {
 		fmt.Fprintf(&story, "; it said %s", quoteLines([]string{panicked}))
 	} else if len(last) > 0 && len(early) == 0 {
 		fmt.Fprintf(&story, "; its last words: %s", quoteLines(last))

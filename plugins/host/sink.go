@@ -138,7 +138,12 @@ func (s *Sink) describeState() string {
 // Ready waits until the sink has been opened, or until it is clear that it cannot be without another program or other
 // settings.
 func (s *Sink) Ready(ctx context.Context) error {
-	return s.await(ctx, func() (bool, error) { return s.status.State == Running, s.fault })
+	return s.await(ctx, func() (bool, error) { return s.isReady(), s.fault })
+}
+
+// isReady is called with mu held. A process that has just ended is not ready, though the supervisor may not know yet.
+func (s *Sink) isReady() bool {
+	return s.status.State == Running && s.process != nil && s.process.alive()
 }
 
 // Status may be called at any time.
@@ -203,7 +208,7 @@ func (s *Sink) Open(ctx context.Context) error {
 	}
 	return s.await(ctx, func() (bool, error) {
 		switch {
-		case s.status.State == Running:
+		case s.isReady():
 			return true, nil
 		case s.fault != nil:
 			return false, s.fault
@@ -218,8 +223,11 @@ func (s *Sink) Open(ctx context.Context) error {
 // Deliver sends the batch to the process.
 func (s *Sink) Deliver(ctx context.Context, batch []core.Record) ([]core.Outcome, error) {
 	p := s.ready.Load()
-	if p == nil || !p.alive() {
+	if p == nil {
 		return nil, fmt.Errorf("%w: the sink's process is %s", core.ErrNotSent, s.describeState())
+	}
+	if !p.alive() {
+		return nil, fmt.Errorf("%w: the sink's process has just ended: %s", core.ErrNotSent, p.child.exit())
 	}
 	outcomes, err := p.sink.Deliver(ctx, batch)
 	if err != nil {

@@ -224,7 +224,7 @@ func TestCloseNeverHangs(t *testing.T) {
 		limit  time.Duration
 	}{
 		{"plain", func(int) {}, 5 * time.Second, time.Second},
-		{"plain", func(pid int) { _ = syscall.Kill(pid, syscall.SIGSTOP) }, 300 * time.Millisecond, 2 * time.Second},
+		{"plain", func(pid int) { _ = kill(pid, syscall.SIGSTOP) }, 300 * time.Millisecond, 2 * time.Second},
 		{"close-hangs", func(int) {}, 300 * time.Millisecond, 2 * time.Second},
 		{"no-shutdown", func(int) {}, 10 * time.Second, killTimeout + 2*time.Second},
 	} {
@@ -344,7 +344,7 @@ func TestIsACoreSink(t *testing.T) {
 	if err := s.Health(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Kill(s.Status().PID, syscall.SIGKILL); err != nil {
+	if err := kill(s.Status().PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "delivers again, with the same settings", 5*time.Second, func() bool {
@@ -404,7 +404,7 @@ func TestKillsUnderLoad(t *testing.T) {
 		before := delivered.Load()
 		eventually(t, "progress", 10*time.Second, func() bool { return delivered.Load() > before+20 })
 		if pid := s.Status().PID; pid != 0 {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
+			_ = kill(pid, syscall.SIGKILL)
 		}
 	}
 	before := delivered.Load()
@@ -421,7 +421,7 @@ func TestSignalsToTheGroupDoNotEndIt(t *testing.T) {
 	s, _ := startReady(t, tortureSpec(t, "plain"), defaultTiming())
 	pid := s.Status().PID
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
-		if err := syscall.Kill(-pid, sig); err != nil {
+		if err := kill(-pid, sig); err != nil {
 			t.Fatal(err)
 		}
 	}

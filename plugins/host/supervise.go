@@ -74,7 +74,7 @@ func (s *Sink) live(ctx context.Context) (end ending) {
 		end.ran = time.Since(readyAt)
 	}
 	s.update(func() {
-		s.process, s.status.PID = nil, 0
+		s.process, s.status.PID, s.status.State = nil, 0, Backoff // or what pause finds
 		s.status.LastExit = p.child.exit()
 	})
 	end.err, end.fruitful = err, p.batches.Load() > 0
@@ -185,27 +185,26 @@ func (s *Sink) sleep(ctx context.Context, p *process, d time.Duration) error {
 
 // watch returns when the process has ended or must be.
 func (s *Sink) watch(ctx context.Context, p *process) error {
+	probing, cancel := context.WithCancel(ctx)
+	defer cancel()
 	wedged := make(chan error, 1)
-	ctx, cancel := context.WithCancel(ctx)
-	probing := make(chan struct{})
-	go func() {
-		defer close(probing)
-		s.probe(ctx, p, wedged)
-	}()
-	defer func() {
-		cancel()
-		<-probing
-	}()
+	go func() { wedged <- s.probe(probing, p) }()
+	var err error
 	select {
 	case <-p.child.dead:
-		return fmt.Errorf("the sink's process ended: %s", p.child.exit())
+		err = fmt.Errorf("the sink's process ended: %s", p.child.exit())
 	case <-p.broken:
-		return p.brokenError()
+		err = p.brokenError()
 	case err := <-wedged:
 		return err
 	case <-ctx.Done():
-		return ctx.Err()
+		err = ctx.Err()
 	}
+	cancel()
+	if why := <-wedged; why != nil {
+		return why
+	}
+	return err
 }
 
 // pause reports an ending and waits until it is time for the next start.

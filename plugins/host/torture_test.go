@@ -8,8 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -188,6 +190,16 @@ func (s *tortured) Deliver(ctx context.Context, batch []core.Record) ([]core.Out
 			if err := cmd.Start(); err != nil {
 				return nil, err
 			}
+		case "busy": // uses all processors
+			end := time.Now().Add(1500 * time.Millisecond)
+			var spinners sync.WaitGroup
+			for range runtime.GOMAXPROCS(0) {
+				spinners.Go(func() {
+					for time.Now().Before(end) {
+					}
+				})
+			}
+			spinners.Wait()
 		case "size":
 			out[i] = core.Outcome{Kind: core.Permanent, Message: fmt.Sprint(len(batch[i].Payload))}
 		}
@@ -195,4 +207,24 @@ func (s *tortured) Deliver(ctx context.Context, batch []core.Record) ([]core.Out
 	return out, nil
 }
 
-func daemon([]string) {}
+// daemon is a host's main: it starts a sink with the runtime directory given, prints the plugin's process number and
+// delivers for ever.
+func daemon(args []string) {
+	exe, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	s := Start(Spec{Connector: "test", Plugin: "torture", Path: exe, Args: []string{"torture", "plain"},
+		RuntimeDir: args[0], Settings: []byte(`{}`)}, slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := s.Ready(ctx); err != nil {
+		panic(err)
+	}
+	fmt.Println(s.Status().PID)
+	for {
+		if _, err := s.Deliver(ctx, batchOf(100)); err != nil {
+			panic(err)
+		}
+	}
+}

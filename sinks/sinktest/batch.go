@@ -2,7 +2,7 @@ package sinktest
 
 func checkEmptyBatch(c *trial) {
 	c.open()
-	outcomes, err := c.Sink.Deliver(c.within(callTime), nil)
+	outcomes, err := c.Sink.Deliver(c.within(c.patience), nil)
 	if err != nil || len(outcomes) > 0 {
 		c.Errorf("Deliver of no records: %d outcomes, %v", len(outcomes), err)
 	}
@@ -13,7 +13,7 @@ func checkEmptyBatch(c *trial) {
 
 func checkOneRecord(c *trial) {
 	c.open()
-	if err := c.Sink.Health(c.within(callTime)); err != nil {
+	if err := c.Sink.Health(c.within(c.patience)); err != nil {
 		c.Errorf("Health: %v", err)
 	}
 	batch := c.records(1, "a")
