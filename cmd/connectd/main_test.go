@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,9 +15,14 @@ import (
 // TestMain lets this test binary be the program under test, run as a real process, and the sink plugins that some
 // tests put into a plugin directory.
 func TestMain(m *testing.M) {
-	switch {
-	case strings.HasPrefix(filepath.Base(os.Args[0]), programPrefix):
+	switch name := filepath.Base(os.Args[0]); {
+	case strings.HasPrefix(name, programPrefix):
 		serveTorture()
+	case name == "sqlite3" || name == "sleep":
+		if err := standIn(name, os.Args[1:]); err != nil {
+			fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+			os.Exit(1)
+		}
 	case len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-test."):
 		main()
 	default:
