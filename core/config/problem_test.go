@@ -200,6 +200,17 @@ func TestABadConnectorLeavesTheOthers(t *testing.T) {
 	}
 }
 
+// A value that is not known must not run a connector that has it from elsewhere.
+func TestAnAliasSharesTheProblem(t *testing.T) {
+	write(t, "c.yaml", in("    delivery: &d {lease: \"${NO}\"}\n  other:\n    source: {plugin: sqlite, path: o}\n    sink: {plugin: file}\n    delivery: *d"))
+	cfg, err := config.Load([]string{"c.yaml"}, env())
+	want := `c.yaml:6:19: connector "shop": delivery.lease needs the variable NO, which is not set; set it, or write ${NO:-default}
+c.yaml:10:5: connector "other": delivery is an alias of "d", which has a problem`
+	if err == nil || err.Error() != want || len(cfg.Connectors) > 0 {
+		t.Errorf("got %+v and\n%v", cfg, err)
+	}
+}
+
 // Without its daemon section the daemon would listen where nobody wanted it to, or without its token.
 func TestNothingRunsWithoutTheDaemonSection(t *testing.T) {
 	for name, files := range map[string][]string{

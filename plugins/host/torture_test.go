@@ -140,6 +140,18 @@ func (s *tortured) Close(ctx context.Context) error {
 
 func (s *tortured) Deliver(ctx context.Context, batch []core.Record) ([]core.Outcome, error) {
 	out := make([]core.Outcome, len(batch))
+	if s.mode == "null" {
+		n := 0
+		for i := range batch {
+			r := &batch[i]
+			out[i].Kind = core.Delivered
+			n += r.Size() + r.Deliveries + len(r.Payload[:1])
+		}
+		if n == 0 {
+			return nil, errors.New("nothing to read")
+		}
+		return out, nil
+	}
 	for i := range batch {
 		out[i].Kind = core.Delivered
 		switch batch[i].Type {

@@ -16,9 +16,14 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/plugins"
 )
 
 func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == serveArg {
+		plugins.Serve(New(slog.Default(), ""))
+		return
+	}
 	if path := os.Getenv(crashPathEnv); path != "" {
 		writeUntilKilled(path)
 	}

@@ -63,7 +63,7 @@ func (c *trial) nothingClaimed(d time.Duration, batch []core.Record) {
 	c.Helper()
 	start := time.Now()
 	outcomes, err := c.deliver(c.within(d), batch)
-	if took := time.Since(start); took > d+grace {
+	if took := time.Since(start); took > d+c.grace {
 		c.Errorf("Deliver with %v took %v", d, took)
 	}
 	for i, o := range outcomes {

@@ -9,6 +9,9 @@ import (
 	"time"
 )
 
+// shortGrace is the grace in the tests of the suite itself.
+const shortGrace = 300 * time.Millisecond
+
 // recorder is a testing.TB that notes a failure instead of failing.
 type recorder struct {
 	testing.TB
@@ -25,7 +28,7 @@ func trialRun(t *testing.T, c check, start func(t testing.TB) Harness) *recorder
 	r := &recorder{TB: t}
 	r.isolated(func() {
 		trial := newTrial(r, start(r))
-		trial.patience = 4 * time.Second
+		trial.patience, trial.grace = 2*time.Second, shortGrace
 		c.run(trial)
 	})
 	for {

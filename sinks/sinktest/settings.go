@@ -100,7 +100,7 @@ func checkOfflineSettings(c *trial) {
 	if err != nil || refused(diagnostics) {
 		c.Errorf("Configure needs the destination: %+v, %v", diagnostics, err)
 	}
-	if took := time.Since(start); took > grace {
+	if took := time.Since(start); took > c.grace {
 		c.Errorf("Configure took %v while the destination was away; it must not look at it", took)
 	}
 	if got := c.Received(c); len(got) > 0 {
