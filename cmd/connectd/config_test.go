@@ -83,7 +83,7 @@ func TestSinksSettingsRefusedByThePlugin(t *testing.T) {
 	connectd(t, dir, "init").want(t, 0)
 	write(t, dir, "connectd.yaml", tortureConfig(", refuse: true", ""))
 	d := startDaemon(t, dir)
-	if code := d.wait(); code != 1 || !strings.Contains(d.log.String(), "must not be true") {
+	if code := d.wait(); code != 1 || !strings.Contains(d.log.String(), `connectd.yaml:5:29: connector "orders": sink.refuse must not be true`) {
 		t.Errorf("exit code %d, log:\n%s", code, d.log.String())
 	}
 }

@@ -15,7 +15,7 @@ import (
 // TestOddRows: what can be sent arrives byte for byte; a row that cannot be made into a record is dead, alone and with
 // its reason.
 func TestOddRows(t *testing.T) {
-	dir := shopDir(t, quickstart)
+	dir := shopDir(t, strings.Replace(quickstart, "lease: 2s", "lease: 30s", 1))
 	s := openShop(t, dir)
 	large := bytes.Repeat([]byte("0123456789abcdef"), 20<<20/16)
 	for id, v := range map[string]struct{ key, payload, headers any }{
