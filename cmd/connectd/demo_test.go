@@ -11,6 +11,7 @@ import (
 
 // TestDemo plays the whole show, in plain text since nobody looks.
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -21,6 +21,7 @@ func tortured(t *testing.T, delivery string) (dir string, s *shop) {
 
 // TestPluginThatCannotStart: each fault is named, by check and by the daemon, which does not hang.
 func TestPluginThatCannotStart(t *testing.T) {
+	t.Parallel()
 	program := filepath.Join("plugins", programPrefix+"torture")
 	for name, c := range map[string]struct {
 		mode  string
@@ -36,15 +37,16 @@ func TestPluginThatCannotStart(t *testing.T) {
 		"crashes":        {"crashes", nil, []string{"no licence found", "3"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			dir, _ := tortured(t, "")
 			if c.spoil != nil {
 				if err := c.spoil(filepath.Join(dir, program)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			t.Setenv(tortureMode, c.mode)
-			connectd(t, dir, "check").want(t, 1, append(c.words, "connectd.yaml:5:")...)
-			d := startDaemon(t, dir)
+			env := tortureMode + "=" + c.mode
+			connectdProcess(t, dir, env, "check").want(t, 1, append(c.words, "connectd.yaml:5:")...)
+			d := startDaemon(t, dir, env)
 			if c.ends {
 				if code := d.wait(); code != 1 {
 					t.Errorf("exit code %d", code)
@@ -82,6 +84,7 @@ func replace(path string, mode os.FileMode) error {
 
 // TestRecordThatCrashesThePluginIsBuriedAlone: it dies with the reason crash and its neighbours are delivered.
 func TestRecordThatCrashesThePluginIsBuriedAlone(t *testing.T) {
+	t.Parallel()
 	dir, s := tortured(t, "")
 	s.insert(20, 5)
 	s.exec("UPDATE outbox SET type = 'crash' WHERE id = 'id-000007'")
@@ -96,6 +99,7 @@ func TestRecordThatCrashesThePluginIsBuriedAlone(t *testing.T) {
 
 // TestRecordThatHangsDoesNotStopTheOthers.
 func TestRecordThatHangsDoesNotStopTheOthers(t *testing.T) {
+	t.Parallel()
 	dir, s := tortured(t, ", timeout: 200ms, batch: {max_records: 1}")
 	s.insert(10, 10)
 	s.exec("UPDATE outbox SET type = 'hang' WHERE id = 'id-000003'")
@@ -108,6 +112,7 @@ func TestRecordThatHangsDoesNotStopTheOthers(t *testing.T) {
 
 // TestWrongNumberOfOutcomesIsNoDelivery: nothing of the call is taken for published.
 func TestWrongNumberOfOutcomesIsNoDelivery(t *testing.T) {
+	t.Parallel()
 	dir, s := tortured(t, "")
 	s.exec("INSERT INTO outbox (id, type) VALUES ('few', 'count')")
 	d := startDaemon(t, dir)
@@ -126,6 +131,7 @@ func TestWrongNumberOfOutcomesIsNoDelivery(t *testing.T) {
 
 // TestMegabyteOnStdoutDoesNoHarm.
 func TestMegabyteOnStdoutDoesNoHarm(t *testing.T) {
+	t.Parallel()
 	dir, s := tortured(t, "")
 	s.insert(20, 5)
 	s.exec("UPDATE outbox SET type = 'shout' WHERE id = 'id-000004'")
@@ -139,6 +145,7 @@ func TestMegabyteOnStdoutDoesNoHarm(t *testing.T) {
 
 // TestRefusedRecordIsDeadAndItsKeyGoesOn, and a retry that is refused again is dead again.
 func TestRefusedRecordIsDeadAndItsKeyGoesOn(t *testing.T) {
+	t.Parallel()
 	dir, s := tortured(t, "")
 	s.insert(10, 1)
 	s.exec("UPDATE outbox SET type = 'refuse' WHERE id = 'id-000002'")

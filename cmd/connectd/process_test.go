@@ -53,6 +53,23 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
+// connectdProcess is connectd as a real process, with more environment.
+func connectdProcess(t *testing.T, dir, env string, args ...string) result {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), self, configured(dir, args)...)
+	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), env), &stdout, &stderr
+	var exit *exec.ExitError
+	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
 // daemonProcess is `connectd run` as a real process.
 type daemonProcess struct {
 	t      *testing.T

@@ -17,6 +17,7 @@ import (
 // connectd, sqlite3 and sleep. The last two stand in for programs that may not be there and for time that may not be
 // enough: sqlite3 runs its SQL, sleep waits until the daemon has nothing left to do.
 func TestReadmeTutorial(t *testing.T) {
+	t.Parallel()
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 // TestOddRows: what can be sent arrives byte for byte; a row that cannot be made into a record is dead, alone and with
 // its reason.
 func TestOddRows(t *testing.T) {
+	t.Parallel()
 	dir := shopDir(t, strings.Replace(quickstart, "lease: 2s", "lease: 30s", 1))
 	s := openShop(t, dir)
 	large := bytes.Repeat([]byte("0123456789abcdef"), 20<<20/16)
@@ -61,6 +62,7 @@ func TestOddRows(t *testing.T) {
 
 // TestDatabaseLockedLongerThanTheBusyTimeout (F1, F11): the daemon says so, keeps trying, and goes on by itself.
 func TestDatabaseLockedLongerThanTheBusyTimeout(t *testing.T) {
+	t.Parallel()
 	dir := shopDir(t, strings.Replace(quickstart, "lease: 2s", "lease: 16s", 1))
 	s := openShop(t, dir)
 	d := startDaemon(t, dir)
@@ -93,6 +95,7 @@ func TestDatabaseLockedLongerThanTheBusyTimeout(t *testing.T) {
 
 // TestFullDiskOfTheFileSink: nothing is buried, the reason is shown, and it goes on when there is room again.
 func TestFullDiskOfTheFileSink(t *testing.T) {
+	t.Parallel()
 	dir := shopDir(t, strings.Replace(quickstart, "lease: 2s", "lease: 2s, retry: {initial: 10ms, max: 200ms}", 1))
 	out := filepath.Join(dir, "out.jsonl")
 	if err := os.Symlink("/dev/full", out); err != nil {
@@ -118,6 +121,7 @@ func TestFullDiskOfTheFileSink(t *testing.T) {
 
 // TestRowsThatCommitWhileItRuns arrive soon: within a second, though the poll's upper bound is half of it.
 func TestRowsThatCommitWhileItRuns(t *testing.T) {
+	t.Parallel()
 	dir := shopDir(t, quickstart)
 	s := openShop(t, dir)
 	d := startDaemon(t, dir)
