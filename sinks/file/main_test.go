@@ -126,8 +126,11 @@ func parseIDs(data []byte) ([]string, error) {
 	var ids []string
 	for line := range strings.Lines(string(data)) {
 		var got struct{ ID string }
-		if err := json.Unmarshal([]byte(line), &got); err != nil || !strings.HasSuffix(line, "\n") {
-			return ids, fmt.Errorf("line %d, %.100q: %v", len(ids)+1, line, err)
+		if err := json.Unmarshal([]byte(line), &got); err != nil {
+			return ids, fmt.Errorf("line %d, %.100q: %w", len(ids)+1, line, err)
+		}
+		if !strings.HasSuffix(line, "\n") {
+			return ids, fmt.Errorf("line %d, %.100q, has no end", len(ids)+1, line)
 		}
 		ids = append(ids, got.ID)
 	}

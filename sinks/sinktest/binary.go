@@ -50,7 +50,7 @@ func (p Program) harness(t testing.TB, h Harness) Harness {
 // shortDir is a directory with a path short enough for a socket in it; that of t.TempDir grows with the test's name.
 func shortDir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "sinktest")
+	dir, err := os.MkdirTemp("", "sinktest") //nolint:usetesting // t.TempDir is too long
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -155,7 +155,7 @@ func checkDaemonGone(c *process) {
 	_ = lifeline.Close()
 	select {
 	case <-ended:
-	case <-time.After(c.grace):
+	case <-time.After(c.patience):
 		c.Errorf("the process lives on without its daemon")
 	}
 }
