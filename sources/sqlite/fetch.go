@@ -175,7 +175,7 @@ func (t *text) Scan(value any) error {
 }
 
 // blob is a column read as bytes. It keeps the driver's slice, which database/sql would copy for a []byte: the driver
-// makes a new one for each value (TestPayloadsArePrivate watches that).
+// makes a new one for each value (the suite watches that).
 type blob []byte
 
 // Scan implements sql.Scanner.
