@@ -31,7 +31,6 @@ type schema struct {
 	withoutRowid bool
 	registered   bool // connectd_outbox and connectd_lease know the table
 	wal          bool
-	utf16        bool
 }
 
 type column struct {
@@ -136,7 +135,10 @@ func (s *schema) readFile(ctx context.Context, q queryer) error {
 	if err := q.QueryRowContext(ctx, "PRAGMA encoding").Scan(&encoding); err != nil {
 		return err
 	}
-	s.wal, s.utf16 = mode == "wal", encoding != "UTF-8"
+	if encoding != "UTF-8" {
+		return fmt.Errorf("the file's text encoding is %s, only UTF-8 can be read byte for byte", encoding)
+	}
+	s.wal = mode == "wal"
 	if s.objects["connectd_outbox"] && s.objects["connectd_lease"] {
 		err := q.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM connectd_outbox o JOIN connectd_lease l USING (tbl) WHERE tbl = ?)", s.table).Scan(&s.registered)
 		if err != nil {

@@ -95,35 +95,32 @@ func TestWaitIsNotWokenByTheRelaysOwnCommits(t *testing.T) {
 
 // What the driver makes of a declared type must not reach a payload, an id or a key.
 func TestStoredBytesDoNotDependOnDeclaredTypes(t *testing.T) {
-	for _, encoding := range []string{"UTF-8", "UTF-16le"} {
-		for _, declared := range []string{"", "TEXT", "BLOB", "DATETIME", "TIMESTAMP", "DATE", "BOOLEAN", "JSON"} {
-			cfg := sqlite.Config{Path: file(t), Table: "outbox", Columns: columns("key", "key")}
-			execute(t, cfg.Path, `PRAGMA encoding = '`+encoding+`'`,
-				`CREATE TABLE outbox (id `+declared+` NOT NULL UNIQUE, key `+declared+`, payload `+declared+`)`)
-			initialise(t, cfg)
-			db := application(t, cfg.Path)
-			for i, text := range []string{"2026-03-29 01:30:00", "2026-03-29T01:30:00Z", "true", `{"a": 1.0}`, "é 😀"} {
-				if _, err := db.Exec(`INSERT INTO outbox (id, key, payload) VALUES (?1, ?1, ?1)`, text); err != nil {
-					t.Fatal(err)
-				}
-				if _, err := db.Exec(`INSERT INTO outbox (id, payload) VALUES (?, ?)`, fmt.Sprint("blob", i), []byte("\xff\x00"+text)); err != nil {
-					t.Fatal(err)
-				}
+	for _, declared := range []string{"", "TEXT", "BLOB", "DATETIME", "TIMESTAMP", "DATE", "BOOLEAN", "JSON"} {
+		cfg := sqlite.Config{Path: file(t), Table: "outbox", Columns: columns("key", "key")}
+		execute(t, cfg.Path, `CREATE TABLE outbox (id `+declared+` NOT NULL UNIQUE, key `+declared+`, payload `+declared+`)`)
+		initialise(t, cfg)
+		db := application(t, cfg.Path)
+		for i, text := range []string{"2026-03-29 01:30:00", "2026-03-29T01:30:00Z", "true", `{"a": 1.0}`, "é 😀"} {
+			if _, err := db.Exec(`INSERT INTO outbox (id, key, payload) VALUES (?1, ?1, ?1)`, text); err != nil {
+				t.Fatal(err)
 			}
-			page, err := open(t, cfg).Fetch(t.Context(), core.FetchRequest{Limit: 100})
-			if err != nil || len(page.Rows) != 10 {
-				t.Fatal(len(page.Rows), err)
+			if _, err := db.Exec(`INSERT INTO outbox (id, payload) VALUES (?, ?)`, fmt.Sprint("blob", i), []byte("\xff\x00"+text)); err != nil {
+				t.Fatal(err)
 			}
-			for i, r := range page.Rows {
-				want := r.Record.ID
-				if i%2 == 1 {
-					want = "\xff\x00" + page.Rows[i-1].Record.ID
-				} else if r.Record.Key != want {
-					t.Errorf("%s %s: the key of %q came as %q", encoding, declared, want, r.Record.Key)
-				}
-				if string(r.Record.Payload) != want || r.Invalid != "" {
-					t.Errorf("%s %s: %q came as %q, invalid %q", encoding, declared, want, r.Record.Payload, r.Invalid)
-				}
+		}
+		page, err := open(t, cfg).Fetch(t.Context(), core.FetchRequest{Limit: 100})
+		if err != nil || len(page.Rows) != 10 {
+			t.Fatal(len(page.Rows), err)
+		}
+		for i, r := range page.Rows {
+			want := r.Record.ID
+			if i%2 == 1 {
+				want = "\xff\x00" + page.Rows[i-1].Record.ID
+			} else if r.Record.Key != want {
+				t.Errorf("%s: the key of %q came as %q", declared, want, r.Record.Key)
+			}
+			if string(r.Record.Payload) != want || r.Invalid != "" {
+				t.Errorf("%s: %q came as %q, invalid %q", declared, want, r.Record.Payload, r.Invalid)
 			}
 		}
 	}
@@ -237,5 +234,37 @@ func TestTwoTablesInOneFileAreApart(t *testing.T) {
 		if lag, err := src.Lag(t.Context()); err != nil || lag.Pending != 1 || lag.InFlight != 1 {
 			t.Errorf("source %d: lag %+v, %v", i, lag, err)
 		}
+	}
+}
+
+// Keys are bytes, whatever the column's collation thinks of them.
+func TestKeysOfACollatedColumnAreApart(t *testing.T) {
+	cfg := sqlite.Config{Path: file(t), Table: "outbox", Columns: columns("key", "key")}
+	execute(t, cfg.Path, `CREATE TABLE outbox (id BLOB NOT NULL UNIQUE, key TEXT COLLATE NOCASE, payload)`)
+	initialise(t, cfg)
+	execute(t, cfg.Path, `INSERT INTO outbox (id, key, payload, state) VALUES (x'61', 'KEY', 'x', 'held'), ('b', 'key', 'x', 'held'), ('c', 'KEY', 'x', 'pending'), ('d', 'key', 'x', 'pending')`)
+	src := open(t, cfg)
+	blocks, err := src.Blocking(t.Context(), 0, false)
+	if err != nil || len(blocks) != 2 {
+		t.Errorf("blocks: %v, %v", blocks, err)
+	}
+	page, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 10, Exclude: []string{"KEY"}})
+	if err != nil || len(page.Rows) != 1 || page.Rows[0].Record.Key != "key" {
+		t.Errorf("without KEY: %+v, %v", page.Rows, err)
+	}
+	list, err := src.List(t.Context(), core.Filter{Key: "key"})
+	if err != nil || len(list) != 2 {
+		t.Errorf("rows of key: %+v, %v", list, err)
+	}
+	if err := src.ReleaseRow(t.Context(), "a", "ops"); err != nil {
+		t.Errorf("a row whose id is a blob: %v", err)
+	}
+}
+
+func TestAFileOfAnotherEncodingIsRefused(t *testing.T) {
+	cfg := sqlite.Config{Path: file(t), Table: "outbox"}
+	execute(t, cfg.Path, `PRAGMA encoding = 'UTF-16le'`, `CREATE TABLE outbox (id TEXT PRIMARY KEY, aggregateid, payload)`)
+	if _, err := sqlite.Plan(t.Context(), cfg, sqlite.InitOptions{}); err == nil || !strings.Contains(err.Error(), "UTF-16") {
+		t.Errorf("planned: %v", err)
 	}
 }
