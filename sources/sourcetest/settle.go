@@ -17,6 +17,7 @@ var settleTests = []test{
 	{"every outcome is written as absolute values", settleOutcomes},
 	{"a Delay makes the row due later by the database's clock", settleDelay},
 	{"a row found changed is left alone", settleGuard},
+	{"rows found changed are left alone, however many", settleGuardMany},
 	{"a repeated Step is harmless", settleTwice},
 	{"the time of the first failure is kept until an operator retries", settleFailing},
 	{"recording a failure never fails, whatever its text", settleText},
@@ -128,6 +129,31 @@ func settleGuard(t *testing.T, h Harness) {
 	info, _ = w.show("a")
 	want(t, "state of a dead row", info.State, core.Dead)
 	w.settle(found{core.Row{Record: core.Record{Seq: 987654321}}, old.part}, core.Settlement{State: core.Published})
+}
+
+func settleGuardMany(t *testing.T, h Harness) {
+	var rows []Row
+	for i := range 100 {
+		rows = append(rows, keyed("k", fmt.Sprint("row", i))...)
+	}
+	_, w := start(t, h, rows...)
+	old := w.pending()
+	part := old["row0"].part
+	var stale, retried core.Change
+	for i := range rows {
+		r := old[fmt.Sprint("row", i)]
+		stale.Settle = append(stale.Settle, core.Settlement{Seq: r.Record.Seq, State: core.Published})
+		if i%2 == 0 || i >= 50 {
+			retried.Settle = append(retried.Settle, core.Settlement{Seq: r.Record.Seq, State: core.Pending, Attempts: 1, Failure: &core.Failure{Code: "x"}})
+		}
+	}
+	w.must(w.step(part, retried))
+	w.must(w.step(part, stale))
+	left := w.pending()
+	want(t, "rows pending", len(left), 75)
+	for id, r := range left {
+		want(t, "deliveries of "+id, r.Deliveries, 1)
+	}
 }
 
 func settleTwice(t *testing.T, h Harness) {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/sources/sqlite"
@@ -127,8 +128,11 @@ func TestTheArticlesTableIsAdopted(t *testing.T) {
 		t.Errorf("the published row: %+v, %v", info, err)
 	}
 	page, _ := src.Fetch(t.Context(), core.FetchRequest{Limit: 10})
-	if r := page.Rows[2].Record; r.Key != "r" || r.Type != "k" || r.Route != "" || string(r.Payload) != `{"x": 1}` {
+	if r := page.Rows[2].Record; r.Key != "r" || r.Type != "k" || r.Route != "" || string(r.Payload) != `{"x": 1}` || time.Since(r.CreatedAt) > time.Minute {
 		t.Errorf("the new row: %+v", r)
+	}
+	if old := page.Rows[0].Record; !old.CreatedAt.IsZero() {
+		t.Errorf("a row from before has the time %v", old.CreatedAt)
 	}
 }
 
