@@ -17,12 +17,14 @@ var settleTests = []test{
 	{"every outcome is written as absolute values", settleOutcomes},
 	{"a Delay makes the row due later by the database's clock", settleDelay},
 	{"a row found changed is left alone", settleGuard},
+	{"rows found changed are left alone, however many", settleGuardMany},
 	{"a repeated Step is harmless", settleTwice},
 	{"the time of the first failure is kept until an operator retries", settleFailing},
 	{"recording a failure never fails, whatever its text", settleText},
 	{"history holds every field and is bounded", settleHistory},
 	{"a Change is all or nothing", settleAtomic},
 	{"a large mixed Change settles each row as told", settleMixed},
+	{"a Step takes 10,000 rows, and kept rows do not slow a fetch", settleMany},
 }
 
 func settlePublished(t *testing.T, h Harness) {
@@ -127,6 +129,31 @@ func settleGuard(t *testing.T, h Harness) {
 	info, _ = w.show("a")
 	want(t, "state of a dead row", info.State, core.Dead)
 	w.settle(found{core.Row{Record: core.Record{Seq: 987654321}}, old.part}, core.Settlement{State: core.Published})
+}
+
+func settleGuardMany(t *testing.T, h Harness) {
+	var rows []Row
+	for i := range 100 {
+		rows = append(rows, keyed("k", fmt.Sprint("row", i))...)
+	}
+	_, w := start(t, h, rows...)
+	old := w.pending()
+	part := old["row0"].part
+	var stale, retried core.Change
+	for i := range rows {
+		r := old[fmt.Sprint("row", i)]
+		stale.Settle = append(stale.Settle, core.Settlement{Seq: r.Record.Seq, State: core.Published})
+		if i%2 == 0 || i >= 50 {
+			retried.Settle = append(retried.Settle, core.Settlement{Seq: r.Record.Seq, State: core.Pending, Attempts: 1, Failure: &core.Failure{Code: "x"}})
+		}
+	}
+	w.must(w.step(part, retried))
+	w.must(w.step(part, stale))
+	left := w.pending()
+	want(t, "rows pending", len(left), 75)
+	for id, r := range left {
+		want(t, "deliveries of "+id, r.Deliveries, 1)
+	}
 }
 
 func settleTwice(t *testing.T, h Harness) {
@@ -271,5 +298,46 @@ func settleMixed(t *testing.T, h Harness) {
 		if r.State != state || (r.Deliveries == 1) != settled {
 			t.Errorf("%s is %s with deliveries %d, want %s, settled %v", r.ID, r.State, r.Deliveries, state, settled)
 		}
+	}
+}
+
+// The largest batch the engine forms, and the cost of what it leaves behind.
+func settleMany(t *testing.T, h Harness) {
+	const n = 10_000
+	rows := make([]Row, n)
+	for i := range rows {
+		rows[i] = Row{ID: fmt.Sprint("row", i), Key: "k", Keyed: true, Payload: []byte("x")}
+	}
+	table, w := start(t, h, keyed("k", "first")...)
+	part := w.row("first").part
+	fastest := func(want int) time.Duration {
+		best := patience
+		for range 20 {
+			begun := time.Now()
+			page := w.fetch(core.FetchRequest{Part: part, Limit: 10})
+			best = min(best, time.Since(begun))
+			if len(page.Rows) != want {
+				t.Fatalf("read %d rows, want %d", len(page.Rows), want)
+			}
+		}
+		return best
+	}
+	alone := fastest(1)
+	table.Insert(t, rows...)
+	page := w.fetch(core.FetchRequest{Part: part, Limit: 2 * n})
+	want(t, "rows pending", len(page.Rows), n+1)
+	announced := core.Announcement{Batch: 1}
+	var c core.Change
+	for _, r := range page.Rows[1:] {
+		announced.Seqs = append(announced.Seqs, r.Record.Seq)
+		c.Settle = append(c.Settle, core.Settlement{Seq: r.Record.Seq, State: core.Published})
+	}
+	w.must(w.step(part, core.Change{Announce: []core.Announcement{announced}}))
+	want(t, "rows in flight", w.inFlight(), n)
+	c.Finished = []core.Finished{{Batch: 1}}
+	w.must(w.step(part, c))
+	table.Insert(t, keyed("k", "last")...)
+	if beside := fastest(2); beside > 10*alone+5*time.Millisecond {
+		t.Errorf("a fetch takes %v beside %d published rows, %v without", beside, n, alone)
 	}
 }

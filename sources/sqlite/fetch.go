@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -85,18 +86,17 @@ func jsonHex(keys []string) string {
 
 // scanner reads rows of rowColumns; it is used for one page.
 type scanner struct {
+	seq                           int64
 	id, key, route, kind, headers text
 	payload                       blob
 	created                       instant
-	seq, wait, failing            int64
+	past                          text
 	dest                          []any
-	deliveries, attempts, crashes int
 }
 
 func newScanner() *scanner {
 	s := &scanner{}
-	s.dest = []any{&s.seq, &s.id, &s.key, &s.route, &s.kind, &s.payload, &s.headers, &s.created,
-		&s.deliveries, &s.attempts, &s.crashes, &s.wait, &s.failing}
+	s.dest = []any{&s.seq, &s.id, &s.key, &s.route, &s.kind, &s.payload, &s.headers, &s.created, &s.past}
 	return s
 }
 
@@ -108,10 +108,10 @@ func (s *scanner) scan(rows *sql.Rows, row *core.Row) error {
 		ID: s.id.s, Key: s.key.s, Keyed: s.key.there, Route: s.route.s, Type: s.kind.s,
 		Payload: s.payload, CreatedAt: s.created.t, Seq: s.seq,
 	}
-	row.Deliveries, row.Attempts, row.Crashes = s.deliveries, s.attempts, s.crashes
-	row.Wait = time.Duration(s.wait) * time.Millisecond
-	if s.attempts > 0 {
-		row.Failing = time.Duration(s.failing) * time.Millisecond
+	if s.past.there {
+		if err := readPast(s.past.s, row); err != nil {
+			return fmt.Errorf("row %d: %w", s.seq, err)
+		}
 	}
 	row.Invalid = s.check()
 	if s.headers.there {
@@ -119,6 +119,20 @@ func (s *scanner) scan(rows *sql.Rows, row *core.Row) error {
 		if row.Record.Headers, err = core.ParseHeaders([]byte(s.headers.s)); err != nil {
 			row.Invalid = err.Error()
 		}
+	}
+	return nil
+}
+
+// readPast reads what a row that is not new has behind it.
+func readPast(text string, row *core.Row) error {
+	var n [5]int64
+	if err := json.Unmarshal([]byte(text), &n); err != nil {
+		return fmt.Errorf("read the relay's columns: %w", err)
+	}
+	row.Deliveries, row.Attempts, row.Crashes = int(n[0]), int(n[1]), int(n[2])
+	row.Wait = time.Duration(n[3]) * time.Millisecond
+	if row.Attempts > 0 {
+		row.Failing = time.Duration(n[4]) * time.Millisecond
 	}
 	return nil
 }
@@ -161,7 +175,7 @@ func (t *text) Scan(value any) error {
 }
 
 // blob is a column read as bytes. It keeps the driver's slice, which database/sql would copy for a []byte: the driver
-// makes a new one for each value (TestPayloadsArePrivate watches that).
+// makes a new one for each value (the suite watches that).
 type blob []byte
 
 // Scan implements sql.Scanner.
@@ -230,7 +244,7 @@ func (src *Source) Blocking(ctx context.Context, part int, dead bool) ([]core.Bl
 	if part != 0 {
 		return nil, ctx.Err()
 	}
-	rows, err := src.read.QueryContext(ctx, src.s.texts().fill(`SELECT CAST({key} AS TEXT), min({order}) FROM {table} INDEXED BY {stopped}
+	rows, err := src.read.QueryContext(ctx, src.s.texts().fill(`SELECT CAST({key} AS TEXT) COLLATE BINARY, min({order}) FROM {table} INDEXED BY {stopped}
 		WHERE ({state} = 'dead' OR {state} = 'held') AND ({state} = 'held' OR ?) AND {key} IS NOT NULL GROUP BY 1 ORDER BY 2`), dead)
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: blocking: %w", err)

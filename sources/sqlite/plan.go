@@ -46,6 +46,9 @@ func (s *schema) relayColumns() []relayColumn {
 	if s.byTrigger {
 		list = append(list, relayColumn{c.order, "INTEGER", ""})
 	}
+	if s.fillCreated {
+		list = append(list, relayColumn{c.created, "INTEGER", ""})
+	}
 	return list
 }
 
@@ -76,14 +79,17 @@ func (s *schema) relayObjects() []object {
 	if !s.withoutRowid {
 		this = "rowid = NEW.rowid"
 	}
-	tbl := literal(s.table)
+	tbl, created := literal(s.table), ""
+	if s.fillCreated {
+		created = ", " + quote(s.cols.created) + " = " + nowMS
+	}
 	return append(list,
 		object{"index", s.triggerName() + "_unique", "CREATE UNIQUE INDEX IF NOT EXISTS " + quote(s.triggerName()+"_unique") + " ON " + t +
 			"(" + order + ")", "a row is settled by its " + s.cols.order},
 		object{"trigger", s.triggerName(), "CREATE TRIGGER IF NOT EXISTS " + quote(s.triggerName()) + " AFTER INSERT ON " + t +
 			" WHEN NEW." + order + " IS NULL BEGIN" +
 			" UPDATE connectd_outbox SET last_seq = last_seq + 1 WHERE tbl = " + tbl + ";" +
-			" UPDATE " + t + " SET " + order + " = (SELECT last_seq FROM connectd_outbox WHERE tbl = " + tbl + ") WHERE " + this + "; END",
+			" UPDATE " + t + " SET " + order + " = (SELECT last_seq FROM connectd_outbox WHERE tbl = " + tbl + ")" + created + " WHERE " + this + "; END",
 			"numbers each new row; the table's rowid will not do, since SQLite gives that of a deleted row again and VACUUM may change it"})
 }
 
@@ -234,12 +240,12 @@ func (s *schema) numberOldRows(add func(why, sql string)) {
 		by = quote(s.cols.id)
 		this = by + " = n.i"
 		why = "rows that are there are numbered in the order of their id: a WITHOUT ROWID table does not know the order of insertion"
-		if s.cols.created != "" {
+		if s.cols.created != "" && !s.fillCreated {
 			why = "rows that are there are numbered in the order of " + s.cols.created
 		}
 	}
 	sort := by
-	if s.withoutRowid && s.cols.created != "" {
+	if s.withoutRowid && s.cols.created != "" && !s.fillCreated {
 		sort = quote(s.cols.created) + ", " + by
 	}
 	if s.rows {

@@ -110,6 +110,7 @@ func connect(path string, a access) *sql.DB {
 	q := url.Values{"_txlock": {"immediate"}, "_dqs": {"0"}}
 	q.Add("_pragma", "busy_timeout("+strconv.FormatInt(a.busy.Milliseconds(), 10)+")")
 	q.Add("_pragma", "synchronous(NORMAL)")
+	q.Add("_pragma", "temp_store(MEMORY)") // what a statement may have to undo
 	if a.wal {
 		q.Add("_pragma", "journal_mode(WAL)")
 	}
