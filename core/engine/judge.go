@@ -32,7 +32,7 @@ func (m *machine) judge(b *batch, now time.Duration) []verdict {
 			verdicts[i] = m.dead(e, m.fail(b, reason, text))
 		case b.ans.failure == notSent:
 		case b.ans.failure != noFailure:
-			verdicts[i] = m.uncertain(b, e)
+			verdicts[i] = m.uncertain(b, e, now)
 		default:
 			verdicts[i] = m.judgeOutcome(b, e, b.ans.outcomes[i], now)
 		}
@@ -53,7 +53,7 @@ func (m *machine) judgeOutcome(b *batch, e *entry, o core.Outcome, now time.Dura
 	case o.Kind == core.NotAttempted:
 		return verdict{}
 	case o.Scope == core.ScopeSink && o.Unknown:
-		return m.uncertain(b, e)
+		return m.uncertain(b, e, now)
 	case o.Kind == core.Throttled && (o.Scope == core.ScopeKey || o.Scope == core.ScopeRecord):
 		wait := min(max(o.RetryAfter, valveBase), throttleLimit)
 		return verdict{leaves: true, until: now + around(m.rand, wait)}
@@ -67,7 +67,7 @@ func (m *machine) judgeOutcome(b *batch, e *entry, o core.Outcome, now time.Dura
 }
 
 // uncertain is the verdict on a row that may or may not have been sent: the next send must know of this one.
-func (m *machine) uncertain(b *batch, e *entry) verdict {
+func (m *machine) uncertain(b *batch, e *entry, now time.Duration) verdict {
 	if m.off.settleUnknown {
 		return verdict{}
 	}
@@ -82,7 +82,9 @@ func (m *machine) uncertain(b *batch, e *entry) verdict {
 		if v.settlement.Crashes >= core.MaxCrashes {
 			if m.valve.onTrial {
 				// Something was buried so and nothing delivered since: it may be the sink that dies on everything.
+				// It waits outside memory, where it would be in the way of rows that might clear the sink.
 				v.settlement.Crashes = e.row.Crashes
+				v.leaves, v.until = true, now+quarantine
 			} else {
 				m.valve.onTrial = true
 				return m.bury(v)

@@ -56,7 +56,7 @@ type rulesOff struct {
 	noteBehind    bool // a key whose row is not due is not held back
 	blockAbove    bool // a blocked key's rows below the blocking one wait too
 	floor         bool // reads begin at the reading position
-	turns         bool // reads and settlements of a partition may overlap
+	known         bool // a read may bring rows that are in memory
 	announce      bool // a batch is sent before its announcement is known to have committed
 	repeat        bool // a step of unknown outcome is taken for not done
 	tombstone     bool // a repeated announcement's inflight row is deleted
@@ -113,24 +113,19 @@ func (m *machine) work(p *partition, now time.Duration) {
 		}
 		return
 	}
-	if m.off.turns && p.stepping {
+	if !p.releasing {
 		m.read(p, now)
-	}
-	if p.stepping || p.reading && !m.off.turns || p.releasing {
-		m.send(p, now)
-		return
-	}
-	switch {
-	case p.step != nil: // of unknown outcome
-		if m.at(p.step.retryAt, now) {
-			m.issue(p, now)
+		switch {
+		case p.stepping:
+		case p.step != nil: // of unknown outcome
+			if m.at(p.step.retryAt, now) {
+				m.issue(p, now)
+			}
+		case m.makeStep(p, now):
+		case (p.draining || m.draining) && (len(p.batches) == 0 || m.off.handOver) && !p.reading:
+			p.releasing = true
+			m.do(opRelease{p})
 		}
-	case p.readNext && m.read(p, now):
-	case m.makeStep(p, now):
-	case m.read(p, now):
-	case (p.draining || m.draining) && (len(p.batches) == 0 || m.off.handOver) && !p.reading:
-		p.releasing = true
-		m.do(opRelease{p})
 	}
 	m.send(p, now)
 }
@@ -176,13 +171,13 @@ func (m *machine) slots() int {
 }
 
 // read issues the next read of p if one is due and there is room for it.
-func (m *machine) read(p *partition, now time.Duration) bool {
+func (m *machine) read(p *partition, now time.Duration) {
 	if p.draining || m.draining || p.reading {
-		return false
+		return
 	}
 	rows, bytes := m.room(p)
 	if rows < max(m.rowShare()/4, 1) || bytes <= 0 {
-		return false
+		return
 	}
 	if !p.scanning {
 		if due, at := p.scanDue(now); due {
@@ -197,10 +192,9 @@ func (m *machine) read(p *partition, now time.Duration) bool {
 	case p.scanning || m.at(p.nextRead, now):
 		m.do(opFetch{p, m.request(p)})
 	default:
-		return false
+		return
 	}
-	p.reading, p.readNext, p.readSince = true, false, now
-	return true
+	p.reading, p.readSince = true, now
 }
 
 // blocking reports the answer of opBlocking.

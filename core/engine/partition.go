@@ -37,11 +37,9 @@ type partition struct {
 	releasing bool
 	lost      bool
 
-	// Turns: at most one of reading and stepping, so that a row just settled never comes back with old numbers.
 	reading  bool
 	stepping bool
 	step     *step // issued and not known to have committed or failed for good
-	readNext bool  // after a step a read goes first, if one is due
 
 	rows  map[int64]*entry // in memory: queued or in a batch
 	order []*entry         // the same by seq, with holes (gone entries) swept now and then
@@ -283,13 +281,16 @@ func (p *partition) after(m *machine) int64 {
 	return min(p.floor, p.pos)
 }
 
-// request builds the next read.
+// request builds the next read. It passes over the rows in memory, by name: a settlement may commit between the read's
+// snapshot and its answer, and a row just settled must not come back with its old numbers. (So reads and settlements of a
+// partition may overlap. A page is built into memory with what memory says when it arrives: keys that began to wait
+// meanwhile are dropped.)
 func (m *machine) request(p *partition) core.FetchRequest {
 	req := core.FetchRequest{Part: p.lease.Part, After: p.after(m)}
 	rows, bytes := m.room(p)
 	req.Limit, req.MaxBytes = max(rows, 1), max(bytes, 1)
 	for _, e := range p.order {
-		if s := e.row.Record.Seq; !e.gone && s > req.After {
+		if s := e.row.Record.Seq; !e.gone && s > req.After && !m.off.known {
 			req.Known = append(req.Known, s)
 		}
 	}
@@ -313,17 +314,15 @@ func (m *machine) request(p *partition) core.FetchRequest {
 
 // take puts a page into memory and moves the reading position and the floor.
 func (m *machine) take(p *partition, page core.Page, now time.Duration) {
-	taken, last := 0, p.pos
+	taken := 0
+	end := int64(math.MaxInt64) // how far this read went; a page that was cut may end behind pos
 	for _, r := range page.Rows {
-		last = max(last, r.Record.Seq)
 		if m.admit(p, r, now) {
 			taken++
 		}
-	}
-	p.pos = last
-	end := never.Nanoseconds()
-	if page.More {
-		end = last
+		if p.pos = max(p.pos, r.Record.Seq); page.More {
+			end = r.Record.Seq
+		}
 	}
 	if p.scanning && (!page.More || p.pos >= p.high) {
 		p.scanning = false

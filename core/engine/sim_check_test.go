@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -25,6 +24,11 @@ type history struct {
 
 func (h *history) kind() string { k, _, _ := strings.Cut(h.id, "-"); return k }
 
+// innocent reports whether the row never kills and never hangs.
+func (h *history) innocent() bool {
+	return h.kind() == "row" || h.kind() == "flaky" || h.kind() == "bad"
+}
+
 func (s *sim) noteBegun(c *simConn, r *core.Record) {
 	h := s.rows[rowID{c.table, r.Seq}]
 	if h == nil {
@@ -32,6 +36,13 @@ func (s *sim) noteBegun(c *simConn, r *core.Record) {
 		return
 	}
 	h.begun++
+	if s.sc.clean && h.begun > 1 {
+		s.fail("G2: row %d is sent twice and nothing failed", r.Seq)
+	}
+	row, _ := c.source.Row(r.Seq)
+	if !c.w.napped && !s.owns(c, row.Part, r.Epoch) {
+		s.fail("G5: a worker that never paused begins to send row %d when its lease is over", r.Seq)
+	}
 }
 
 // noteAnswers counts what a worker learns: what was throttled or not attempted is as if it had not been sent.
@@ -50,9 +61,6 @@ func (s *sim) noteAnswers(c *simConn, records []core.Record, outcomes []core.Out
 func (s *sim) confirm(c *simConn, r *core.Record) { s.rows[rowID{c.table, r.Seq}].confirmed = true }
 
 func (s *sim) noteCrash(call *simCall) {
-	if simTrace {
-		fmt.Println("CRASH", s.now, call.c.w.owner, "table", call.c.table, "alone", call.alone, "calls", len(call.c.w.calls), "careful", call.b.careful, call.records[0].Seq, len(call.records))
-	}
 	for i := range call.records {
 		h := s.rows[rowID{call.c.table, call.records[i].Seq}]
 		h.crashes++
@@ -62,15 +70,33 @@ func (s *sim) noteCrash(call *simCall) {
 	}
 }
 
-// noteRecovered checks a takeover's count for one row, which was in an announcement of so many.
-func (s *sim) noteRecovered(id rowID, before core.RowInfo, announced int) {
+// announced is the inflight row that names a row.
+type announced struct {
+	batch batchID
+	rows  int
+}
+
+// noteRecovered checks a takeover's count for one row.
+func (s *sim) noteRecovered(id rowID, before core.RowInfo, in announced) {
 	h := s.rows[id]
 	h.marked = true
-	if announced == 1 {
+	if in.rows == 1 {
 		h.alone++
 	}
-	if before.State == core.Pending && before.Crashes >= 3 && announced != 1 {
-		s.fail("I10: row %d stood at %d crashes and is counted in an announcement of %d", id.seq, before.Crashes, announced)
+	if s.settled[in.batch] {
+		s.fail("I5: row %d is counted for a batch that was settled before", id.seq)
+	}
+	if before.Crashes < 3 {
+		return
+	}
+	if in.rows != 1 {
+		s.fail("I10: row %d stood at %d crashes and is counted in an announcement of %d", id.seq, before.Crashes, in.rows)
+	}
+	in.batch.batch = 0
+	for _, other := range s.deaths[in.batch] {
+		if other != id {
+			s.fail("I10: row %d stood at %d crashes and is counted, and row %d was being sent", id.seq, before.Crashes, other.seq)
+		}
 	}
 }
 
@@ -150,13 +176,9 @@ func (s *sim) checkOrder(c *simConn, id rowID, h *history, done map[rowID]bool) 
 }
 
 // checkSettled looks at rows just settled.
-var simTrace = os.Getenv("SIMTRACE") != ""
-
 func (s *sim) checkSettled(table int, change core.Change) {
-	if simTrace {
-		for _, x := range change.Settle {
-			fmt.Println("SETTLE", s.now, table, x.Seq, x.State, "d", x.Deliveries, "c", x.Crashes, "a", x.Attempts)
-		}
+	for _, f := range change.Finished {
+		s.settled[batchID{table, change.Lease.Part, change.Lease.Epoch, f.Batch}] = true
 	}
 	for _, set := range change.Settle {
 		h := s.rows[rowID{table, set.Seq}]
@@ -172,6 +194,9 @@ func (s *sim) checkSettled(table int, change core.Change) {
 				s.fail("I4: row %d is published with deliveries %d after %d sends", set.Seq, row.Deliveries, h.begun)
 			}
 		}
+		if set.State == core.Pending && set.Delay > 0 {
+			h.alone = 0 // an answer about the row: what crashed before is forgotten
+		}
 		if set.Crashes >= 4 && h.alone == 0 && h.kind() == "row" {
 			s.fail("I10: row %d is at %d crashes and was never alone", set.Seq, set.Crashes)
 		}
@@ -185,8 +210,8 @@ func (s *sim) checkEnd() error {
 		switch {
 		case !ok:
 			s.fail("row %d vanished", id.seq)
-		case row.State == core.Dead && strings.HasPrefix(row.LastError, core.ReasonCrash) && h.kind() == "row" && s.kills < 6:
-			s.fail("row %d is innocent and was buried for crashes", id.seq)
+		case row.State == core.Dead && strings.HasPrefix(row.LastError, core.ReasonCrash) && h.innocent() && (h.alone < 3 || s.sc.harmless()):
+			s.fail("I10: row %d is innocent and was buried for crashes, alone in %d", id.seq, h.alone)
 		case row.State == core.Dead && h.kind() == "row" && !s.sc.refusing && !strings.HasPrefix(row.LastError, core.ReasonCrash):
 			s.fail("row %d is innocent and was buried: %s", id.seq, row.LastError)
 		case row.State == core.Published && h.kind() == "bad":

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/connectd/connectd/core"
@@ -19,19 +20,19 @@ type dbOff struct {
 
 func (c *simConn) acquire(limit int, d time.Duration) []core.Acquired {
 	before := map[int64]core.RowInfo{}
-	announced := map[int64]int{}
+	in := map[int64]announced{}
 	for part := range max(c.w.s.sc.partitions, 1) {
-		for _, in := range c.source.Inflight(part) {
-			for _, seq := range in.Seqs {
+		for _, i := range c.source.Inflight(part) {
+			for _, seq := range i.Seqs {
 				before[seq], _ = c.source.Row(seq)
-				announced[seq] = len(in.Seqs)
+				in[seq] = announced{batchID{c.table, part, i.Epoch, i.Batch}, len(i.Seqs)}
 			}
 		}
 	}
 	got, _ := c.source.Acquire(context.Background(), c.w.owner, limit, d, c.w.s.sc.hold)
 	for _, a := range got {
 		for _, r := range a.Recovered {
-			c.w.s.noteRecovered(rowID{c.table, r.Seq}, before[r.Seq], announced[r.Seq])
+			c.w.s.noteRecovered(rowID{c.table, r.Seq}, before[r.Seq], in[r.Seq])
 		}
 	}
 	return got
@@ -48,16 +49,28 @@ func (c *simConn) release(p *partition) error {
 	return c.source.Release(context.Background(), c.w.owner, p.lease)
 }
 
-func (c *simConn) readBlocking(part int) []core.Block {
-	blocks, _ := c.source.Blocking(context.Background(), part, c.w.s.sc.block)
-	if !c.w.s.sc.dbOff.blockFirst {
-		return blocks
+// readAhead reads rows before the blocked keys are read, for the rule that it must be the other way round.
+func (c *simConn) readAhead(p *partition) {
+	if c.w.s.sc.dbOff.blockFirst {
+		c.ahead[p.lease.Part], _ = c.source.Fetch(context.Background(), core.FetchRequest{Part: p.lease.Part, Limit: 1000})
 	}
-	// What a worker that reads rows first would see: the blocked keys of a moment later.
-	if c.stale == nil {
-		c.stale = map[int][]core.Block{}
+}
+
+func (c *simConn) fetch(req core.FetchRequest) core.Page {
+	page, _ := c.source.Fetch(context.Background(), req)
+	ahead, ok := c.ahead[req.Part]
+	if !ok {
+		return page
 	}
-	return blocks
+	delete(c.ahead, req.Part)
+	page.Rows, page.More = nil, true
+	for _, r := range ahead.Rows {
+		known := slices.Contains(req.Known, r.Record.Seq) || r.Record.Keyed && slices.Contains(req.Exclude, r.Record.Key)
+		if r.Record.Seq > req.After && !known && len(page.Rows) < req.Limit {
+			page.Rows = append(page.Rows, r)
+		}
+	}
+	return page
 }
 
 func (c *simConn) step(change core.Change) error {
@@ -105,7 +118,7 @@ func (s *sim) scheduleFaults() {
 	})
 	each(s.sc.pluginKills, func(w *simWorker) {
 		if !w.dead {
-			w.conns[s.rng.IntN(len(w.conns))].pluginDies(nil)
+			w.conns[s.rng.IntN(len(w.conns))].pluginDies()
 		}
 	})
 	each(s.sc.joins, func(*simWorker) { s.startWorker() })

@@ -28,10 +28,13 @@ type scenario struct {
 	outageAt, outage                 time.Duration
 	refusing                         bool // during the outage each record is refused, instead of the call failing
 
+	crashCall                                float64 // the plugin dies in a call for reasons of its own
+	flakyFails                               float64 // how often a flaky row fails; 0: 0.7
 	bad, flaky, killPlugin, killWorker, hang float64 // rows
 	rollback, longTx                         float64
 	careless, early                          bool // producers
 
+	clean      bool // nothing fails: no row may be sent twice
 	off        rulesOff
 	dbOff      dbOff
 	hangAlways bool // a timeout counts as a crash also when the sink is down
@@ -64,6 +67,18 @@ func (sc scenario) policy() Policy {
 	p.Retry.Initial, p.Retry.Max = 200*time.Millisecond, 10*time.Second
 	p.BlockOnDead, p.HoldUncertain = sc.block, sc.hold
 	return p
+}
+
+func (sc scenario) fails() float64 {
+	if sc.flakyFails > 0 {
+		return sc.flakyFails
+	}
+	return 0.7
+}
+
+// harmless reports whether nothing in the scenario ever dies.
+func (sc scenario) harmless() bool {
+	return sc.kills+sc.pluginKills+sc.pauses+sc.drains == 0 && sc.killPlugin+sc.killWorker+sc.hang+sc.crashCall == 0
 }
 
 // scenarios are what the engine must survive.
@@ -101,6 +116,9 @@ func scenarios() []scenario {
 			sc.outageAt, sc.outage, sc.seconds, sc.refusing = 5*time.Second, 30*time.Second, 60, true
 		}),
 		with("comings and goings", func(sc *scenario) { sc.workers, sc.partitions, sc.joins, sc.drains, sc.fail = 3, 5, 3, 4, 0.03 }),
+		with("rolling restarts", func(sc *scenario) {
+			sc.clean, sc.workers, sc.partitions, sc.joins, sc.drains, sc.rows = true, 3, 4, 3, 3, 100
+		}),
 		with("unordered", func(sc *scenario) { sc.unordered, sc.flaky, sc.kills, sc.lost = true, 0.3, 2, 0.05 }),
 	}
 }

@@ -67,7 +67,12 @@ func (c *simConn) deliver(o opDeliver) {
 	case s.faulty(s.sc.lostCall):
 		s.after(there, func() { call.end(answer{failure: unknown, err: errSim}) })
 	default:
-		s.after(there, func() { call.effect() })
+		s.after(there, func() {
+			if s.faulty(s.sc.crashCall) {
+				c.pluginDies()
+			}
+			call.effect()
+		})
 	}
 }
 
@@ -124,14 +129,14 @@ func (s *sim) outcome(call *simCall, r *core.Record, done map[rowID]bool) core.O
 	switch {
 	case kind == "bad":
 		return core.Outcome{Kind: core.Permanent, Code: "bad"}
-	case kind == "flaky" && s.chance(0.7):
+	case kind == "flaky" && s.chance(s.sc.fails()):
 		unknown := s.chance(0.2)
 		if unknown && s.chance(0.5) {
 			s.confirm(c, r)
 		}
 		return core.Outcome{Kind: core.Retryable, Unknown: unknown}
 	case kind == "killplugin":
-		c.pluginDies(call)
+		c.pluginDies()
 		return core.Outcome{}
 	case kind == "killworker":
 		c.w.kill()
@@ -144,10 +149,9 @@ func (s *sim) outcome(call *simCall, r *core.Record, done map[rowID]bool) core.O
 }
 
 // pluginDies ends the sink's process: its calls fail, and for a while there is none.
-func (c *simConn) pluginDies(*simCall) {
+func (c *simConn) pluginDies() {
 	s := c.w.s
 	c.downTo = s.now + s.upTo(300*time.Millisecond)
-	s.kills++
 	for call := range c.w.calls {
 		if call.c != c {
 			continue

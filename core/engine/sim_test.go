@@ -19,18 +19,19 @@ import (
 // release; producers overlap and roll back. Each send and each settlement is checked against the invariants in
 // sim_check_test.go. A seed replays a run exactly.
 type sim struct {
-	sc      scenario
-	rng     *rand.Rand
-	now     time.Duration
-	queue   events
-	n       int // events so far, to order those of one moment
-	tables  []*memory.Source
-	workers []*simWorker
-	started int // workers so far
-	rows    map[rowID]*history
-	locked  map[string]bool // keys that a producer's open transaction holds
-	inserted,
-	kills int
+	sc        scenario
+	rng       *rand.Rand
+	now       time.Duration
+	queue     events
+	n         int // events so far, to order those of one moment
+	tables    []*memory.Source
+	workers   []*simWorker
+	started   int // workers so far
+	rows      map[rowID]*history
+	locked    map[string]bool     // keys that a producer's open transaction holds
+	settled   map[batchID]bool    // batches that were settled
+	deaths    map[batchID][]rowID // by lease (batch 0): what its worker was sending when it died
+	inserted  int
 	quiet     bool // no more faults
 	violation error
 }
@@ -40,11 +41,17 @@ type rowID struct {
 	seq   int64
 }
 
+type batchID struct {
+	table, part  int
+	epoch, batch int64
+}
+
 var simBegan = time.Date(2026, 3, 29, 0, 30, 0, 0, time.UTC)
 
 func newSim(sc scenario, seed uint64) *sim {
 	s := &sim{
 		sc: sc, rng: rand.New(rand.NewPCG(seed, 1)), rows: map[rowID]*history{}, locked: map[string]bool{},
+		settled: map[batchID]bool{}, deaths: map[batchID][]rowID{},
 	}
 	for range max(sc.tables, 1) {
 		t := memory.NewSource(max(sc.partitions, 1), func() time.Time { return simBegan.Add(s.now) })
@@ -62,7 +69,7 @@ func newSim(sc scenario, seed uint64) *sim {
 // run lets the world go until every row has come to rest, and returns the first violation.
 func (s *sim) run() error {
 	s.after(s.sc.length(), s.calm)
-	limit := s.sc.length() + 30*time.Minute
+	limit := s.sc.length() + 3*time.Hour
 	for s.violation == nil && s.queue.Len() > 0 {
 		e := heap.Pop(&s.queue).(*event)
 		s.now = e.at
@@ -113,7 +120,7 @@ func (s *sim) after(d time.Duration, do func()) {
 
 // delay is how long something takes: mostly little, sometimes much.
 func (s *sim) delay() time.Duration {
-	if s.faulty(0.02) {
+	if !s.sc.clean && s.faulty(0.02) {
 		return s.upTo(s.sc.slow())
 	}
 	return time.Millisecond + s.upTo(20*time.Millisecond)
@@ -151,6 +158,7 @@ type simWorker struct {
 	paused  bool
 	since   time.Duration // of the pause
 	stopped bool          // its clock stands still in the pause
+	napped  bool          // it was paused before
 	skew    time.Duration // how far its clock is behind
 	waiting []func()      // what comes in while it is paused
 	calls   map[*simCall]bool
@@ -165,14 +173,14 @@ type simConn struct {
 	wakeup  int // the newest alarm
 	downTo  time.Duration
 	running map[*batch]*simCall
-	stale   map[int][]core.Block
+	ahead   map[int]core.Page // with dbOff.blockFirst: rows read before the blocked keys
 }
 
 func (s *sim) startWorker() {
 	s.started++
 	w := &simWorker{s: s, owner: fmt.Sprintf("w%d", s.started), gate: NewGate(), calls: map[*simCall]bool{}}
 	for i, t := range s.tables {
-		c := &simConn{w: w, table: i, source: t, running: map[*batch]*simCall{}}
+		c := &simConn{w: w, table: i, source: t, running: map[*batch]*simCall{}, ahead: map[int]core.Page{}}
 		c.m = newMachine(&Connector{
 			Name: "sim", Policy: s.sc.policy(), Gate: w.gate, Log: slog.New(slog.DiscardHandler),
 		}, rand.New(rand.NewPCG(s.rng.Uint64(), 2)))
@@ -192,7 +200,7 @@ func (w *simWorker) pause(stopped bool) {
 	if w.dead || w.paused {
 		return
 	}
-	w.paused, w.stopped, w.since = true, stopped, w.s.now
+	w.paused, w.napped, w.stopped, w.since = true, true, stopped, w.s.now
 }
 
 func (w *simWorker) resume() {
@@ -230,10 +238,20 @@ func (w *simWorker) kill() {
 		return
 	}
 	w.dead = true
-	w.s.kills++
+	var sending []rowID
 	for call := range w.calls {
 		call.alone = len(w.calls) == 1 && len(call.b.entries) == 1
 		w.s.noteCrash(call)
+		for i := range call.records {
+			sending = append(sending, rowID{call.c.table, call.records[i].Seq})
+		}
+	}
+	for _, c := range w.conns {
+		for _, p := range c.m.parts {
+			if w.s.owns(c, p.lease.Part, p.lease.Epoch) && w.local() < p.deadline { // the gate is held until then
+				w.s.deaths[batchID{c.table, p.lease.Part, p.lease.Epoch, 0}] = sending
+			}
+		}
 	}
 	w.s.after(w.s.upTo(2*time.Second), w.s.startWorker)
 }
@@ -355,11 +373,12 @@ func (c *simConn) do(o op) {
 			func(err error) { m.released(o.p, errors.Join(err, refused), now()) })
 	case opBlocking:
 		var blocks []core.Block
-		c.call(false, func() { blocks = c.readBlocking(o.p.lease.Part) },
+		c.readAhead(o.p)
+		c.call(false, func() { blocks, _ = c.source.Blocking(ctx, o.p.lease.Part, s.sc.block) },
 			func(err error) { m.blocking(o.p, blocks, err, now()) })
 	case opFetch:
 		var page core.Page
-		c.call(false, func() { page, _ = c.source.Fetch(ctx, o.req) },
+		c.call(false, func() { page = c.fetch(o.req) },
 			func(err error) { m.fetched(o.p, page, err, now()) })
 	case opStep:
 		c.doStep(o)

@@ -100,7 +100,7 @@ func (m *machine) stepped(p *partition, err error, now time.Duration) {
 	case err == nil:
 		m.sourceSaid(nil, now)
 		s := p.step
-		p.step, p.readNext = nil, true
+		p.step = nil
 		m.apply(p, s, now)
 	case errors.Is(err, core.ErrLeaseNotOwned):
 		p.step.retryAt = now

@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -69,26 +68,28 @@ func (s *Source) Acquire(ctx context.Context, owner string, limit int, lease tim
 
 // recover counts a crash for each row that may have been sent under an earlier lease, and forgets the announcements.
 func (s *Source) recover(p *partition, owner string, hold bool) []core.Recovered {
-	var found []core.Recovered
+	var seqs []int64
 	for _, in := range p.inflight {
-		for _, seq := range in.Seqs {
-			r := s.bySeq[seq]
-			if r == nil || r.state != core.Pending {
-				continue
-			}
-			r.deliveries++
-			r.crashes++
-			switch {
-			case r.crashes >= core.MaxCrashes:
-				s.stop(r, core.Dead, core.ReasonCrash, owner)
-			case hold:
-				s.stop(r, core.Held, core.ReasonUncertain, owner)
-			}
-			found = append(found, core.Recovered{Seq: seq, State: r.state, Crashes: r.crashes})
-		}
+		seqs = append(seqs, in.Seqs...)
 	}
 	p.inflight = nil
-	slices.SortFunc(found, func(a, b core.Recovered) int { return cmp.Compare(a.Seq, b.Seq) })
+	slices.Sort(seqs)
+	var found []core.Recovered
+	for _, seq := range slices.Compact(seqs) {
+		r := s.bySeq[seq]
+		if r == nil || r.state != core.Pending {
+			continue
+		}
+		r.deliveries++
+		r.crashes++
+		switch {
+		case r.crashes >= core.MaxCrashes:
+			s.stop(r, core.Dead, core.ReasonCrash, owner)
+		case hold:
+			s.stop(r, core.Held, core.ReasonUncertain, owner)
+		}
+		found = append(found, core.Recovered{Seq: seq, State: r.state, Crashes: r.crashes})
+	}
 	return found
 }
 
