@@ -27,7 +27,7 @@ func (m *deliverRequest) parse(b []byte) error {
 			return fmt.Errorf("reading the request: %w", err)
 		}
 		b = rest
-		if !f.is(fieldRecords, protowire.BytesType) {
+		if !f.isBytes(fieldRecords) {
 			continue
 		}
 		m.records = append(m.records, core.Record{})
@@ -46,7 +46,7 @@ func countRecords(b []byte) int {
 		if err != nil {
 			return count
 		}
-		if f.is(fieldRecords, protowire.BytesType) {
+		if f.isBytes(fieldRecords) {
 			count++
 		}
 		b = rest
@@ -123,9 +123,9 @@ func parseHeader(b []byte) (h core.Header, err error) {
 		}
 		b = rest
 		switch {
-		case f.is(fieldName, protowire.BytesType):
+		case f.isBytes(fieldName):
 			h.Name, err = text(f.bytes)
-		case f.is(fieldValue, protowire.BytesType):
+		case f.isBytes(fieldValue):
 			h.Value, err = text(f.bytes)
 		}
 		if err != nil {
@@ -143,8 +143,8 @@ type field struct {
 	bytes  []byte
 }
 
-func (f *field) is(num protowire.Number, typ protowire.Type) bool {
-	return f.num == num && f.typ == typ
+func (f *field) isBytes(num protowire.Number) bool {
+	return f.num == num && f.typ == protowire.BytesType
 }
 
 // nextField cuts the first field off a message.

@@ -50,7 +50,7 @@ func TestSIGTERMInMidBatchSendsNothingTwice(t *testing.T) {
 	if published := s.count("published"); published != before {
 		t.Errorf("%d rows arrived and %d are published", before, published)
 	}
-	d = startDaemon(t, dir)
+	startDaemon(t, dir)
 	s.published(500)
 	if n := audit(t, dir, 500); n != 0 {
 		t.Errorf("%d rows were sent twice", n)

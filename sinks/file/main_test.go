@@ -122,7 +122,7 @@ func parseIDs(data []byte) ([]string, error) {
 	for line := range strings.Lines(string(data)) {
 		var got struct{ ID string }
 		if err := json.Unmarshal([]byte(line), &got); err != nil || !strings.HasSuffix(line, "\n") {
-			return ids, fmt.Errorf("line %d, %.100q: %v", len(ids)+1, line, err)
+			return ids, fmt.Errorf("line %d, %.100q: %w", len(ids)+1, line, err)
 		}
 		ids = append(ids, got.ID)
 	}
