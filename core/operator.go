@@ -22,11 +22,11 @@ type Operator interface {
 	// Workers and Leases show who is there and who holds what.
 	Workers(ctx context.Context) ([]WorkerInfo, error)
 	Leases(ctx context.Context) ([]LeaseInfo, error)
-	// Retry turns a dead row into a pending, due one with attempts 0. Release turns a held row into a pending one.
-	// Skip settles a dead or held row as skipped. Each returns ErrNoRow, or a *StateError when the row was not in
+	// Retry turns a dead row into a pending, due one with attempts 0. ReleaseRow turns a held row into a pending one
+	// (Release is what a Source does to a lease). Skip settles a dead or held row as skipped. Each returns ErrNoRow, or a *StateError when the row was not in
 	// such a state; by names who did it, for the history.
 	Retry(ctx context.Context, id, by string) error
-	Release(ctx context.Context, id, by string) error
+	ReleaseRow(ctx context.Context, id, by string) error
 	Skip(ctx context.Context, id, by string) error
 }
 
@@ -85,6 +85,9 @@ type RowInfo struct {
 	Payload     []byte
 	Headers     string // the column's text as it is
 }
+
+// MaxHistory bounds a row's attempt history; the oldest entries go first.
+const MaxHistory = 50
 
 // Attempt is one entry of a row's history: failed sends, takeovers that buried or held it, and operators' changes.
 type Attempt struct {

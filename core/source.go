@@ -10,6 +10,10 @@ import (
 // epoch, or its deadline has passed. Nothing was changed.
 var ErrLeaseNotOwned = errors.New("lease not owned")
 
+// ErrNotInitialised is wrapped by the error of opening a source whose table or relay columns are not there. The error
+// names what is missing.
+var ErrNotInitialised = errors.New("not initialised, run `connectd init`")
+
 // Lease is the right to work on one partition of an outbox table. Its deadline lives in the database and is
 // computed and compared by the database's clock only.
 type Lease struct {

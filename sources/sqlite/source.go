@@ -1,0 +1,153 @@
+// Package sqlite is the source of an outbox table in a SQLite file. It is one partition: SQLite has one writer at a
+// time anyway, so a second daemon on the file stands by.
+//
+// Times in the file are integers, milliseconds since 1970 in UTC, taken from SQLite's clock after the write lock is
+// held. Every transaction that writes begins IMMEDIATE; reads take no lock that anybody waits for (WAL).
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	_ "modernc.org/sqlite" // registers the driver "sqlite"
+
+	"github.com/connectd/connectd/core"
+)
+
+// Source is one outbox table in a SQLite file. All methods may be called from several goroutines at once.
+type Source struct {
+	s               *schema
+	deletePublished bool
+	write           *sql.DB // one connection: writers would only wait for each other
+	read            *sql.DB
+	watch           *sql.DB // one connection, the waiter's
+	st              statements
+	last            seen
+}
+
+var (
+	_ core.Source   = (*Source)(nil)
+	_ core.Operator = (*Source)(nil)
+	_ core.Waiter   = (*Source)(nil)
+)
+
+// readers bounds the connections that read at once: fetches of the engine, and people looking.
+const readers = 4
+
+// Open opens an outbox table that init has made. It never creates a file. When the file, the table or something of the
+// relay's is not there, the error says what and wraps core.ErrNotInitialised.
+func Open(ctx context.Context, cfg Config) (*Source, error) {
+	if _, err := cfg.resolve(); err != nil {
+		return nil, fmt.Errorf("sqlite: %w", err)
+	}
+	if _, err := os.Stat(cfg.Path); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("sqlite: no file %s: %w", cfg.Path, core.ErrNotInitialised)
+	} else if err != nil {
+		return nil, fmt.Errorf("sqlite: %w", err)
+	}
+	src := &Source{
+		deletePublished: cfg.DeletePublished,
+		write:           connect(cfg.Path, access{mode: "rw", busy: cfg.busy(), wal: true}),
+		read:            connect(cfg.Path, access{mode: "rw", busy: cfg.busy(), wal: true, queryOnly: true}),
+		watch:           connect(cfg.Path, access{mode: "rw", busy: cfg.busy(), wal: true, queryOnly: true}),
+	}
+	src.write.SetMaxOpenConns(1)
+	src.read.SetMaxOpenConns(readers)
+	src.read.SetMaxIdleConns(readers)
+	src.watch.SetMaxOpenConns(1)
+	if err := src.prepare(ctx, cfg); err != nil {
+		src.Close()
+		return nil, fmt.Errorf("sqlite: open table %s of %s: %w", cfg.Table, cfg.Path, err)
+	}
+	return src, nil
+}
+
+func (src *Source) prepare(ctx context.Context, cfg Config) error {
+	s, err := inspect(ctx, src.write, cfg)
+	if err != nil {
+		return err
+	}
+	if lost := s.missing(); lost != nil {
+		return fmt.Errorf("no %s: %w", strings.Join(lost, ", no "), core.ErrNotInitialised)
+	}
+	if !s.wal {
+		return errors.New("the file cannot be used in WAL mode")
+	}
+	src.s = s
+	return src.st.prepare(ctx, src)
+}
+
+// Close closes the connections. It may be called twice.
+func (src *Source) Close() error {
+	return errors.Join(src.write.Close(), src.read.Close(), src.watch.Close())
+}
+
+// Partitions is always 1.
+func (src *Source) Partitions(ctx context.Context) (int, error) { return 1, ctx.Err() }
+
+func (cfg Config) busy() time.Duration { return cmp.Or(cfg.BusyTimeout, defaultBusyTimeout) }
+
+// access is how a file is opened.
+type access struct {
+	mode      string // rw never creates the file, rwc does
+	busy      time.Duration
+	wal       bool
+	queryOnly bool
+}
+
+// connect returns a pool; the file is opened when it is first used. No path is an empty database in memory.
+func connect(path string, a access) *sql.DB {
+	q := url.Values{"_txlock": {"immediate"}, "_dqs": {"0"}}
+	q.Add("_pragma", "busy_timeout("+strconv.FormatInt(a.busy.Milliseconds(), 10)+")")
+	q.Add("_pragma", "synchronous(NORMAL)")
+	if a.wal {
+		q.Add("_pragma", "journal_mode(WAL)")
+	}
+	if a.queryOnly {
+		q.Add("_pragma", "query_only(1)")
+	}
+	name := "file::memory:"
+	if path != "" {
+		q.Set("mode", a.mode)
+		name = "file:" + (&url.URL{Path: filepath.ToSlash(path)}).EscapedPath()
+	}
+	// The driver is registered by the import above, and it checks the name when it connects.
+	db, err := sql.Open("sqlite", name+"?"+q.Encode())
+	if err != nil {
+		panic(err)
+	}
+	if path == "" {
+		db.SetMaxOpenConns(1) // each connection would have a database of its own
+	}
+	return db
+}
+
+// transact runs f in a transaction that holds the write lock from its beginning, so that what f reads cannot change
+// under it and the time it reads is not older than the lock.
+func (src *Source) transact(ctx context.Context, what string, f func(tx *sql.Tx) error) error {
+	tx, err := src.write.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("sqlite: %s: lock the file: %w", what, err)
+	}
+	if err := f(tx); err != nil {
+		tx.Rollback()
+		if errors.Is(err, core.ErrLeaseNotOwned) {
+			return core.ErrLeaseNotOwned
+		}
+		return fmt.Errorf("sqlite: %s: %w", what, err)
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("sqlite: %s: commit: %w", what, err)
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+)
+
+// statements are those of the hot path, prepared once. Their text holds the table's and its columns' names.
+type statements struct {
+	fetch, fetchSome         *sql.Stmt // without and with rows and keys to leave out
+	fence, recover           *sql.Stmt
+	publishRange, publishSet *sql.Stmt
+	settle                   *sql.Stmt
+	announce, finish, empty  *sql.Stmt
+}
+
+func (st *statements) prepare(ctx context.Context, src *Source) error {
+	t := src.s.texts()
+	publish := t.publish
+	if src.deletePublished {
+		publish = t.remove
+	}
+	for _, p := range []struct {
+		to   **sql.Stmt
+		db   *sql.DB
+		text string
+	}{
+		{&st.fetch, src.read, t.fetch(false)},
+		{&st.fetchSome, src.read, t.fetch(true)},
+		{&st.fence, src.write, fenceSQL},
+		{&st.recover, src.write, t.recover()},
+		{&st.publishRange, src.write, publish(t.inRange())},
+		{&st.publishSet, src.write, publish(t.inSet())},
+		{&st.settle, src.write, t.settle()},
+		{&st.announce, src.write, `INSERT INTO connectd_inflight (tbl, part, epoch, batch, seqs, sent_at) VALUES (?, ?, ?, ?, ?, ` + nowMS + `) ON CONFLICT DO NOTHING`},
+		{&st.finish, src.write, `DELETE FROM connectd_inflight WHERE tbl = ? AND part = ? AND epoch = ? AND batch = ?`},
+		{&st.empty, src.write, `UPDATE connectd_inflight SET seqs = '[]' WHERE tbl = ? AND part = ? AND epoch = ? AND batch = ?`},
+	} {
+		var err error
+		if *p.to, err = p.db.PrepareContext(ctx, p.text); err != nil {
+			return fmt.Errorf("prepare %s: %w", p.text, err)
+		}
+	}
+	return nil
+}
+
+// texts writes the statements: {name} stands for the table, its index or its columns, quoted.
+type texts struct{ names *strings.Replacer }
+
+func (s *schema) texts() texts {
+	c := &s.cols
+	pairs := []string{"{table}", quote(s.table), "{pending}", quote(s.pendingIndex()), "{stopped}", quote(s.stoppedIndex()), "{now}", nowMS}
+	for _, r := range c.rules() {
+		// A column that is not there reads as NULL.
+		name := "NULL"
+		if *r.to != "" {
+			name = quote(*r.to)
+		}
+		pairs = append(pairs, "{"+r.name+"}", name)
+	}
+	// Bytes as they are: a cast costs nothing where text is UTF-8, and keeps the driver from reading a TEXT column
+	// declared DATETIME as a time. In a UTF-16 file text has to be read as text.
+	payload := "CAST({payload} AS BLOB)"
+	if s.utf16 {
+		payload = "CASE typeof({payload}) WHEN 'blob' THEN {payload} ELSE CAST({payload} AS TEXT) END"
+	}
+	return texts{strings.NewReplacer(append(pairs, "{bytes}", strings.NewReplacer(pairs...).Replace(payload))...)}
+}
+
+func (t texts) fill(text string) string { return t.names.Replace(text) }
+
+// rowColumns are read for every row, in the order in which scanRow takes them. Most rows are due and never failed: they
+// cost no look at the clock, and small numbers cost no allocation.
+const rowColumns = `{order}, CAST({id} AS TEXT), CAST({key} AS TEXT), CAST({route} AS TEXT), CAST({type} AS TEXT), {bytes},
+	CAST({headers} AS TEXT), +{created}, {deliveries}, {attempts}, {crashes},
+	CASE {available_at} WHEN 0 THEN 0 ELSE {available_at} - {now} END,
+	CASE WHEN {failing_since} IS NULL THEN 0 ELSE max({now} - {failing_since}, 1) END`
+
+// fetch reads one row more than the page may have, to know whether there are more. Its arguments are after, limit and,
+// with leaveOut, the known seqs and the keys that must wait, in JSON; keys as hex, since text may hold anything.
+func (t texts) fetch(leaveOut bool) string {
+	text := `SELECT ` + rowColumns + ` FROM {table} INDEXED BY {pending} WHERE {state} = 'pending' AND {order} > ?1`
+	if leaveOut {
+		text += ` AND {order} NOT IN (SELECT value FROM json_each(?3))
+			AND ({key} IS NULL OR hex(CAST({key} AS TEXT)) NOT IN (SELECT value FROM json_each(?4)))`
+	}
+	return t.fill(text + ` ORDER BY {order} LIMIT ?2 + 1`)
+}
+
+// recover: table, crashes that bury, whether to hold.
+func (t texts) recover() string {
+	return t.fill(`UPDATE {table} SET {deliveries} = {deliveries} + 1, {crashes} = {crashes} + 1,
+		{state} = CASE WHEN {crashes} + 1 >= ?2 THEN 'dead' WHEN ?3 THEN 'held' ELSE 'pending' END,
+		{last_error} = CASE WHEN {crashes} + 1 >= ?2 THEN 'crash' WHEN ?3 THEN 'uncertain' ELSE {last_error} END
+		WHERE {state} = 'pending' AND {order} IN (SELECT j.value FROM connectd_inflight i, json_each(i.seqs) j WHERE i.tbl = ?1)
+		RETURNING {order}, {state}, {crashes}`)
+}
+
+// The rows of a settlement, and its guard: deliveries as last known, ?1.
+func (t texts) inRange() string {
+	return t.fill(` WHERE {order} BETWEEN ?4 AND ?5 AND {state} = 'pending' AND {deliveries} = ?1`)
+}
+
+func (t texts) inSet() string {
+	return t.fill(` WHERE {order} IN (SELECT value FROM json_each(?4)) AND {state} = 'pending' AND {deliveries} = ?1`)
+}
+
+// publish: deliveries as last known, attempts, crashes.
+func (t texts) publish(where string) string {
+	return t.fill(`UPDATE {table} SET {state} = 'published', {published_at} = {now}, {deliveries} = ?1 + 1, {attempts} = ?2, {crashes} = ?3` + where)
+}
+
+// remove takes the same arguments and needs the first only.
+func (t texts) remove(where string) string {
+	return t.fill(`DELETE FROM {table}` + where)
+}
+
+// settle: deliveries as last known, attempts, crashes, seq, state, delay in milliseconds, error text or NULL.
+func (t texts) settle() string {
+	return t.fill(`UPDATE {table} SET {state} = ?5, {deliveries} = ?1 + 1, {attempts} = ?2, {crashes} = ?3,
+		{failing_since} = CASE WHEN ?2 = 0 THEN NULL ELSE coalesce({failing_since}, {now}) END,
+		{available_at} = CASE WHEN ?6 > 0 THEN {now} + ?6 ELSE {available_at} END,
+		{last_error} = coalesce(?7, {last_error})
+		WHERE {order} = ?4 AND {state} = 'pending' AND {deliveries} = ?1`)
+}

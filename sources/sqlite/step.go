@@ -1,0 +1,170 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+
+	"github.com/connectd/connectd/core"
+)
+
+// Step settles and announces in one transaction behind the fence.
+func (src *Source) Step(ctx context.Context, owner string, c core.Change) error {
+	return src.transact(ctx, "step", func(tx *sql.Tx) error {
+		if err := src.fence(ctx, tx, owner, c.Lease); err != nil {
+			return err
+		}
+		if err := src.settleAll(ctx, tx, owner, c.Settle); err != nil {
+			return err
+		}
+		for _, f := range c.Finished {
+			st := src.st.finish
+			if f.Keep {
+				st = src.st.empty
+			}
+			if _, err := tx.StmtContext(ctx, st).ExecContext(ctx, src.s.table, c.Lease.Part, c.Lease.Epoch, f.Batch); err != nil {
+				return fmt.Errorf("finish batch %d: %w", f.Batch, err)
+			}
+		}
+		for _, a := range c.Announce {
+			_, err := tx.StmtContext(ctx, src.st.announce).ExecContext(ctx, src.s.table, c.Lease.Part, c.Lease.Epoch, a.Batch, jsonSeqs(a.Seqs))
+			if err != nil {
+				return fmt.Errorf("announce batch %d: %w", a.Batch, err)
+			}
+		}
+		return nil
+	})
+}
+
+// same is what published rows have in common that one statement can settle.
+type same struct{ deliveries, attempts, crashes int }
+
+// settleAll writes published rows by the group, all others one by one.
+func (src *Source) settleAll(ctx context.Context, tx *sql.Tx, owner string, list []core.Settlement) error {
+	groups := map[same][]int64{}
+	for i := range list {
+		s := &list[i]
+		if s.State == core.Published {
+			g := same{s.Deliveries, s.Attempts, s.Crashes}
+			groups[g] = append(groups[g], s.Seq)
+			continue
+		}
+		if err := src.settle(ctx, tx, owner, s); err != nil {
+			return fmt.Errorf("settle row %d: %w", s.Seq, err)
+		}
+	}
+	for g, seqs := range groups {
+		if err := src.publish(ctx, tx, g, seqs); err != nil {
+			return fmt.Errorf("settle %d published rows: %w", len(seqs), err)
+		}
+	}
+	return nil
+}
+
+// publish marks or deletes a group of rows: by ranges where they follow each other, which SQLite walks at half the
+// price of a list.
+func (src *Source) publish(ctx context.Context, tx *sql.Tx, g same, seqs []int64) error {
+	if !slices.IsSorted(seqs) {
+		slices.Sort(seqs)
+	}
+	var total int64
+	exec := func(st *sql.Stmt, args ...any) error {
+		res, err := tx.StmtContext(ctx, st).ExecContext(ctx, append([]any{g.deliveries, g.attempts, g.crashes}, args...)...)
+		if err != nil {
+			return err
+		}
+		n, err := res.RowsAffected()
+		total += n
+		return err
+	}
+	var scattered []int64
+	for rest := seqs; len(rest) > 0; {
+		n := 1
+		for n < len(rest) && rest[n] == rest[n-1]+1 {
+			n++
+		}
+		if n < shortRun {
+			scattered = append(scattered, rest[:n]...)
+		} else if err := exec(src.st.publishRange, rest[0], rest[n-1]); err != nil {
+			return err
+		}
+		rest = rest[n:]
+	}
+	if len(scattered) > 0 {
+		if err := exec(src.st.publishSet, jsonSeqs(scattered)); err != nil {
+			return err
+		}
+	}
+	if !src.deletePublished || total == 0 {
+		return nil
+	}
+	return src.cleaned(ctx, tx, g, seqs, total)
+}
+
+// shortRun is the length below which a run of seqs goes into the list.
+const shortRun = 16
+
+// cleaned books deleted rows in the ledger and drops their history.
+func (src *Source) cleaned(ctx context.Context, tx *sql.Tx, g same, seqs []int64, total int64) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO connectd_ledger (tbl, day, state, count) VALUES (?, date('now'), 'published', ?)
+		ON CONFLICT DO UPDATE SET count = count + excluded.count`, src.s.table, total)
+	if err != nil || g.deliveries == 0 {
+		return err // a row never written before has no history
+	}
+	_, err = tx.ExecContext(ctx, src.s.texts().fill(`DELETE FROM connectd_attempt WHERE tbl = ?1 AND seq IN (SELECT value FROM json_each(?2))
+		AND NOT EXISTS (SELECT 1 FROM {table} WHERE {order} = connectd_attempt.seq)`), src.s.table, jsonSeqs(seqs))
+	return err
+}
+
+// settle writes one row and its history. A row found changed is left alone.
+func (src *Source) settle(ctx context.Context, tx *sql.Tx, owner string, s *core.Settlement) error {
+	var lastError any
+	if s.Failure != nil {
+		lastError = errorText(s.Failure)
+	}
+	delay := s.Delay.Milliseconds()
+	if s.Delay > 0 {
+		delay = max(delay, 1)
+	}
+	res, err := tx.StmtContext(ctx, src.st.settle).ExecContext(ctx, s.Deliveries, s.Attempts, s.Crashes, s.Seq, string(s.State), delay, lastError)
+	if err != nil {
+		return err
+	}
+	n, err := res.RowsAffected()
+	if err != nil || n == 0 || s.Failure == nil {
+		return err
+	}
+	return src.note(ctx, tx, entry{seq: s.Seq, by: owner, failure: *s.Failure})
+}
+
+// entry is one line of a row's history, to be written when the row has been.
+type entry struct {
+	seq     int64
+	by      string
+	failure core.Failure
+}
+
+// note writes a line of history, with the row's deliveries as they stand, and keeps no more than the newest lines.
+func (src *Source) note(ctx context.Context, tx *sql.Tx, e entry) error {
+	var n int64
+	err := tx.QueryRowContext(ctx, src.s.texts().fill(`INSERT INTO connectd_attempt (tbl, seq, n, at, deliveries, code, message, by, duration_ms)
+		SELECT ?1, ?2, (SELECT coalesce(max(n), 0) + 1 FROM connectd_attempt WHERE tbl = ?1 AND seq = ?2), {now}, {deliveries}, ?3, ?4, ?5, ?6
+		FROM {table} WHERE {order} = ?2 RETURNING n`),
+		src.s.table, e.seq, core.CleanText(e.failure.Code), core.CleanText(e.failure.Message), core.CleanText(e.by), e.failure.Duration.Milliseconds()).Scan(&n)
+	if err != nil {
+		return fmt.Errorf("note a failure: %w", err)
+	}
+	if n <= core.MaxHistory {
+		return nil
+	}
+	_, err = tx.ExecContext(ctx, `DELETE FROM connectd_attempt WHERE tbl = ? AND seq = ? AND n <= ?`, src.s.table, e.seq, n-core.MaxHistory)
+	return err
+}
+
+func errorText(f *core.Failure) string {
+	if f.Message == "" {
+		return core.CleanText(f.Code)
+	}
+	return core.CleanText(f.Code + ": " + f.Message)
+}
