@@ -9,22 +9,22 @@ import (
 
 // The field numbers of sink.proto that the hand-written side of the codec uses.
 const (
-	fieldRecords protowire.Number = 1 // DeliverRequest
+	fieldRecords = 1 // DeliverRequest
 
-	fieldID         protowire.Number = 1 // Record
-	fieldKey        protowire.Number = 2
-	fieldKeyed      protowire.Number = 3
-	fieldRoute      protowire.Number = 4
-	fieldType       protowire.Number = 5
-	fieldPayload    protowire.Number = 6
-	fieldHeaders    protowire.Number = 7
-	fieldCreated    protowire.Number = 8
-	fieldSeq        protowire.Number = 9
-	fieldDeliveries protowire.Number = 10
-	fieldEpoch      protowire.Number = 11
+	fieldID         = 1 // Record
+	fieldKey        = 2
+	fieldKeyed      = 3
+	fieldRoute      = 4
+	fieldType       = 5
+	fieldPayload    = 6
+	fieldHeaders    = 7
+	fieldCreated    = 8
+	fieldSeq        = 9
+	fieldDeliveries = 10
+	fieldEpoch      = 11
 
-	fieldName  protowire.Number = 1 // Header
-	fieldValue protowire.Number = 2
+	fieldName  = 1 // Header
+	fieldValue = 2
 )
 
 // tagSize is the size of a field's tag: all numbers above are below 16.
