@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/connectd/connectd/core"
@@ -96,19 +95,19 @@ func (c *Client) configure(ctx context.Context, req *proto.ConfigureRequest) ([]
 // Open asks the sink to connect.
 func (c *Client) Open(ctx context.Context) error {
 	_, err := c.rpc.Open(ctx, &proto.OpenRequest{})
-	return fromStatus("open", err)
+	return optional(fromStatus("open", err))
 }
 
 // Health asks the sink whether its destination can be reached.
 func (c *Client) Health(ctx context.Context) error {
 	_, err := c.rpc.Health(ctx, &proto.HealthRequest{})
-	return fromStatus("health", err)
+	return optional(fromStatus("health", err))
 }
 
 // Close asks the sink to flush and close. It does not close the connection.
 func (c *Client) Close(ctx context.Context) error {
 	_, err := c.rpc.Close(ctx, &proto.CloseRequest{})
-	return fromStatus("close", err)
+	return optional(fromStatus("close", err))
 }
 
 // Deliver sends the batch in one call. What can't go over the wire is not tried: from the first record that does not
@@ -216,6 +215,15 @@ func fromStatus(call string, err error) error {
 		}
 	}
 	return e
+}
+
+// optional forgives a sink in another language that has nothing to open, to ask or to close and leaves the method out.
+func optional(err error) error {
+	var e *CallError
+	if errors.As(err, &e) && e.Code == codes.Unimplemented {
+		return nil
+	}
+	return err
 }
 
 // Unavailable says that a call failed because the process could not be reached or the connection broke.

@@ -27,7 +27,7 @@ func (m *deliverRequest) parse(b []byte) error {
 			return fmt.Errorf("reading the request: %w", parseError(n))
 		}
 		b = b[n:]
-		if !f.is(fieldRecords, protowire.BytesType) {
+		if !f.isBytes(fieldRecords) {
 			continue
 		}
 		m.records = append(m.records, core.Record{})
@@ -47,7 +47,7 @@ func countRecords(b []byte) int {
 		if n < 0 {
 			return count
 		}
-		if f.is(fieldRecords, protowire.BytesType) {
+		if f.isBytes(fieldRecords) {
 			count++
 		}
 		b = b[n:]
@@ -124,9 +124,9 @@ func parseHeader(b []byte) (h core.Header, err error) {
 		}
 		b = b[n:]
 		switch {
-		case f.is(fieldName, protowire.BytesType):
+		case f.isBytes(fieldName):
 			h.Name, err = text(f.bytes)
-		case f.is(fieldValue, protowire.BytesType):
+		case f.isBytes(fieldValue):
 			h.Value, err = text(f.bytes)
 		}
 		if err != nil {
@@ -144,7 +144,7 @@ type field struct {
 	bytes  []byte
 }
 
-func (f *field) is(num int32, typ protowire.Type) bool { return f.num == num && f.typ == typ }
+func (f *field) isBytes(num int32) bool { return f.num == num && f.typ == protowire.BytesType }
 
 // badNumber is the one error of nextField that is not protowire's.
 const badNumber = -100

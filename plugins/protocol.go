@@ -70,7 +70,6 @@ func DialOptions() []grpc.DialOption {
 		grpc.WithInitialConnWindowSize(window),
 		grpc.WithReadBufferSize(ioBytes),
 		grpc.WithWriteBufferSize(ioBytes),
-		grpc.WithSharedWriteBuffer(true),
 		grpc.WithIdleTimeout(0), // an idle connection is not closed: its socket file may be gone when it is wanted again
 		grpc.WithDisableRetry(),
 	}
@@ -86,7 +85,6 @@ func serverOptions() []grpc.ServerOption {
 		grpc.InitialConnWindowSize(window),
 		grpc.ReadBufferSize(ioBytes),
 		grpc.WriteBufferSize(ioBytes),
-		grpc.SharedWriteBuffer(true),
 	}
 }
 

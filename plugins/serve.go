@@ -34,12 +34,14 @@ func Serve(sink core.Sink) {
 		os.Exit(byHand(sink, os.Args[1:], os.Stdout, os.Stderr))
 	}
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP) // caught, so not deadly; nobody listens
-	restrictFiles()
 	go exitWithDaemon(os.Stdin)
 
 	stderr := os.Stderr
 	log := slog.New(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	slog.SetDefault(log)
+	if err := restrict(); err != nil {
+		log.Warn("cannot restrict the process", "error", err)
+	}
 	handshake, err := divertStdout()
 	if err != nil {
 		log.Error("cannot divert stdout", "error", err)

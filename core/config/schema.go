@@ -47,6 +47,7 @@ func Schema(sinks map[string][]byte) []byte {
 // sinkSchema is plain, the schema of plugin alone, with the settings that each known plugin adds.
 func sinkSchema(plain map[string]any, sinks map[string][]byte) map[string]any {
 	delete(plain, "additionalProperties")
+	var known []string
 	var choices []any
 	for _, name := range slices.Sorted(maps.Keys(sinks)) {
 		own := object(sinks[name])
@@ -64,6 +65,7 @@ func sinkSchema(plain map[string]any, sinks map[string][]byte) map[string]any {
 			own["properties"] = inner
 		}
 		inner["plugin"] = is
+		known = append(known, name)
 		choices = append(choices, map[string]any{
 			"if":   map[string]any{"properties": map[string]any{"plugin": is}, "required": []string{"plugin"}},
 			"then": own,
@@ -71,6 +73,9 @@ func sinkSchema(plain map[string]any, sinks map[string][]byte) map[string]any {
 	}
 	if choices != nil {
 		plain["allOf"] = choices
+		plugin := plain["properties"].(map[string]any)["plugin"].(map[string]any)
+		// Two ways, so that editors complete the known names.
+		plugin["anyOf"] = []any{map[string]any{"enum": known}, map[string]any{"pattern": pluginName.String()}}
 	}
 	return plain
 }

@@ -44,6 +44,7 @@ func TestSchemaHoldsTheSinksSettings(t *testing.T) {
 		"type": "object", "required": ["plugin"],
 		"description": "the destination; its keys are the plugin's settings",
 		"properties": {"plugin": {"type": "string",
+			"anyOf": [{"enum": ["kafka"]}, {"pattern": "^[a-z0-9][a-z0-9_-]{0,63}$"}],
 			"description": "kafka, rabbitmq, webhook, file, or NAME of a connectd-sink-NAME in plugin_dir"}},
 		"allOf": [{
 			"if": {"properties": {"plugin": {"const": "kafka"}}, "required": ["plugin"]},

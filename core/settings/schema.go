@@ -53,16 +53,16 @@ func structSchema(t reflect.Type) map[string]any {
 }
 
 func fieldSchema(f field) map[string]any {
+	s := typeSchema(f.typ)
 	t := f.typ
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	s := typeSchema(t)
 	if f.enum != nil {
 		// Two ways, so that editors still complete the words.
-		s = map[string]any{"anyOf": []any{
+		s = map[string]any{"type": s["type"], "anyOf": []any{
 			map[string]any{"enum": f.enum},
-			map[string]any{"type": "string", "pattern": variable},
+			map[string]any{"pattern": variable},
 		}}
 	}
 	if f.doc != "" {
@@ -107,10 +107,9 @@ func boundKey(t reflect.Type, which string) string {
 }
 
 func typeSchema(t reflect.Type) map[string]any {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
 	switch {
+	case t.Kind() == reflect.Pointer:
+		return nullable(typeSchema(t.Elem()))
 	case t == durationType:
 		return map[string]any{"type": "string", "pattern": durationPattern}
 	case t == bytesType:
@@ -138,4 +137,15 @@ func typeSchema(t reflect.Type) map[string]any {
 		return map[string]any{"type": []string{"integer", "string"}, "pattern": integerPattern}
 	}
 	panic(fmt.Sprintf("settings: no setting can be a %s", t))
+}
+
+// nullable lets a schema that has a type pass null too.
+func nullable(s map[string]any) map[string]any {
+	switch t := s["type"].(type) {
+	case string:
+		s["type"] = []string{t, "null"}
+	case []string:
+		s["type"] = append(t, "null")
+	}
+	return s
 }

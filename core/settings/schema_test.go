@@ -12,14 +12,15 @@ func TestSchema(t *testing.T) {
 		On bool `json:"on" default:"true"`
 	}
 	type example struct {
-		Brokers []string          `json:"brokers" required:"true" min:"1" doc:"where to connect"`
-		Mode    string            `json:"mode" enum:"a,b" default:"a"`
-		Pass    *settings.Secret  `json:"pass"`
-		Wait    settings.Duration `json:"wait" default:"1s" min:"10ms"`
-		Size    settings.Bytes    `json:"size" max:"1MiB"`
-		N       int               `json:"n" min:"1" max:"9"`
-		Inner   *inner            `json:"inner"`
-		Map     map[string]string `json:"map"`
+		Brokers []string           `json:"brokers" required:"true" min:"1" doc:"where to connect"`
+		Mode    string             `json:"mode" enum:"a,b" default:"a"`
+		Pass    *settings.Secret   `json:"pass"`
+		Wait    settings.Duration  `json:"wait" default:"1s" min:"10ms"`
+		Size    settings.Bytes     `json:"size" max:"1MiB"`
+		N       int                `json:"n" min:"1" max:"9"`
+		Inner   *inner             `json:"inner"`
+		Map     map[string]*string `json:"map"`
+		Big     *int64             `json:"big"`
 	}
 	var got, want any
 	if err := json.Unmarshal(settings.Schema(&example{}), &got); err != nil {
@@ -30,16 +31,17 @@ func TestSchema(t *testing.T) {
 		"type": "object", "additionalProperties": false, "required": ["brokers"],
 		"properties": {
 			"brokers": {"type": "array", "items": {"type": "string"}, "minItems": 1, "description": "where to connect"},
-			"mode": {"anyOf": [{"enum": ["a", "b"]}, {"type": "string", "pattern": "\\$\\{.+\\}"}], "default": "a"},
-			"pass": {"type": "string", "x-secret": true},
+			"mode": {"type": "string", "anyOf": [{"enum": ["a", "b"]}, {"pattern": "\\$\\{.+\\}"}], "default": "a"},
+			"pass": {"type": ["string", "null"], "x-secret": true},
 			"wait": {"type": "string", "default": "1s",
 				"pattern": "^([0-9]+d)?([0-9]+(\\.[0-9]*)?(ns|us|µs|ms|s|m|h))*$|\\$\\{.+\\}"},
 			"size": {"type": ["integer", "string"], "maximum": 1048576,
 				"pattern": "^[0-9]+(B|kB|MB|GB|KiB|MiB|GiB)?$|\\$\\{.+\\}"},
 			"n": {"type": ["integer", "string"], "minimum": 1, "maximum": 9, "pattern": "^-?[0-9]+$|\\$\\{.+\\}"},
-			"inner": {"type": "object", "additionalProperties": false, "properties": {
+			"inner": {"type": ["object", "null"], "additionalProperties": false, "properties": {
 				"on": {"type": ["boolean", "string"], "default": true, "pattern": "^(true|false)$|\\$\\{.+\\}"}}},
-			"map": {"type": "object", "additionalProperties": {"type": "string"}}
+			"map": {"type": "object", "additionalProperties": {"type": ["string", "null"]}},
+			"big": {"type": ["integer", "string", "null"], "pattern": "^-?[0-9]+$|\\$\\{.+\\}"}
 		}}`), &want); err != nil {
 		t.Fatal(err)
 	}

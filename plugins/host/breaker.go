@@ -24,6 +24,7 @@ type timing struct {
 	breakerExits           int           // fruitless exits
 	breakerWindow          time.Duration // within this time
 	quarantine             time.Duration // until the trial
+	open                   time.Duration // of one Open call
 	lookAgain              time.Duration // how often a broken program is looked at for changes
 	probeEvery             time.Duration
 	probeTimeout           time.Duration
@@ -35,7 +36,7 @@ type timing struct {
 func defaultTiming() timing {
 	return timing{
 		backoffMin: 50 * time.Millisecond, backoffMax: time.Minute, settled: time.Minute,
-		breakerExits: 5, breakerWindow: 10 * time.Minute, quarantine: 5 * time.Minute, lookAgain: time.Second,
+		breakerExits: 5, breakerWindow: 10 * time.Minute, quarantine: 5 * time.Minute, open: 30 * time.Second, lookAgain: time.Second,
 		probeEvery: 5 * time.Second, probeTimeout: 2 * time.Second, misses: 3, busyMisses: 12,
 		dump: 500 * time.Millisecond,
 	}

@@ -48,10 +48,15 @@ func Find(dir, name string) (string, error) {
 	if err := checkProgram(target); err != nil {
 		return "", fmt.Errorf("sink %q: %w", name, err)
 	}
+	if info, err := os.Stat(target); err != nil {
+		return "", fmt.Errorf("sink %q: %w", name, err)
+	} else if info.Mode().Perm()&0o022 != 0 {
+		return "", fmt.Errorf("sink %q: %s may be written by its group or by everybody (mode %v): chmod go-w it", name, target, info.Mode())
+	}
 	return target, nil
 }
 
-// checkProgram says why the file cannot or must not be run.
+// checkProgram says why the file cannot be run.
 func checkProgram(path string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -63,8 +68,6 @@ func checkProgram(path string) error {
 		return fmt.Errorf("%s is not a regular file", path)
 	case info.Mode().Perm()&0o111 == 0:
 		return fmt.Errorf("%s is not executable (mode %v): chmod +x it", path, info.Mode())
-	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("%s may be written by its group or by everybody (mode %v): chmod go-w it", path, info.Mode())
 	}
 	return nil
 }

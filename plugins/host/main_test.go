@@ -58,7 +58,7 @@ func (l *logBuffer) logger() *slog.Logger {
 // shortDir is a directory with a path short enough for sockets.
 func shortDir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "ch")
+	dir, err := os.MkdirTemp("/tmp", "ch") //nolint:usetesting // t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,25 +38,25 @@ type output struct {
 	bytes   int       // of kept
 }
 
-// line takes one line of the named stream.
+// line takes one line of the named stream, which is not empty.
 func (o *output) line(stream string, line []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.keep(line)
-	ctx := context.Background()
-	level, text, attrs, structured := parseJSONLine(line)
-	switch {
-	case structured:
+	if line[0] == '{' {
 		o.tracing = false // a program that goes on logging has not crashed
-	case o.traced < keptOutput && (o.tracing || beginsTrace(line)):
+	} else if o.traced < keptOutput && (o.tracing || beginsTrace(line)) {
 		o.tracing = true
-		o.addTrace(string(line)) // reported as one at the end
+		o.addTrace(line) // reported as one at the end
 		return
-	default:
-		level, text = prefixLevel(string(line)), string(line)
 	}
 	if !o.admit(time.Now()) {
 		return
+	}
+	ctx := context.Background()
+	level, text, attrs, structured := parseJSONLine(line)
+	if !structured {
+		level, text = prefixLevel(string(line)), string(line)
 	}
 	if !o.log.Enabled(ctx, level) {
 		return
@@ -87,20 +87,19 @@ func (o *output) flush() {
 	}
 }
 
+// keep and addTrace must be cheap: they see every line, also of a flood.
 func (o *output) keep(line []byte) {
-	text := plugins.Printable(string(line), maxLogText)
-	o.kept = append(o.kept, text)
-	o.bytes += len(text)
+	o.kept = append(o.kept, string(line[:min(len(line), maxLogValue)]))
+	o.bytes += len(o.kept[len(o.kept)-1])
 	for o.bytes > keptOutput {
 		o.bytes -= len(o.kept[0])
-		o.kept = slices.Delete(o.kept, 0, 1)
+		o.kept = o.kept[1:]
 	}
 }
 
-func (o *output) addTrace(line string) {
-	line = plugins.Printable(strings.ReplaceAll(line, "\t", "    "), maxLogValue)
-	o.trace = append(o.trace, line)
-	o.traced += len(line)
+func (o *output) addTrace(line []byte) {
+	o.trace = append(o.trace, string(line[:min(len(line), maxLogValue)]))
+	o.traced += len(o.trace[len(o.trace)-1])
 }
 
 // end reports what is left to report, the trace of a crash above all.
@@ -108,12 +107,17 @@ func (o *output) end() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.flush()
-	if len(o.trace) > 0 {
-		o.log.Error("the sink's process ended with a trace: "+o.trace[0], "trace", strings.Join(o.trace, "\n"))
+	if len(o.trace) == 0 {
+		return
 	}
+	lines := make([]string, len(o.trace))
+	for i, l := range o.trace {
+		lines[i] = plugins.Printable(strings.ReplaceAll(l, "\t", "    "), maxLogValue)
+	}
+	o.log.Error("the sink's process ended with a trace: "+lines[0], "trace", strings.Join(lines, "\n"))
 }
 
-// last answers the first line of a trace, if there was one, and the last lines.
+// last answers the first line of a trace, if there was one, and the last lines, as they were printed.
 func (o *output) last(lines int) (panicked string, last []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -157,9 +157,9 @@ func (s *Sink) Status() Status {
 	return st
 }
 
-// ExpectCrash(true) tells the sink that from now on its process may be killed by what it is sent: the engine knows
+// ExpectCrash tells the sink, with on, that from now on its process may be killed by what it is sent: the engine knows
 // that the batch is suspected of it and counts the crash itself. Such a crash neither leads to quarantine nor makes the
-// next start wait. ExpectCrash(false) ends that.
+// next start wait. Without on, that ends.
 func (s *Sink) ExpectCrash(on bool) { s.expectCrash.Store(on) }
 
 // Describe waits until the process has described itself.

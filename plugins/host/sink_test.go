@@ -85,6 +85,30 @@ func TestBadAnswersAreErrorsOfOneCall(t *testing.T) {
 	eventually(t, "the panic is logged", time.Second, func() bool { return strings.Contains(logs.String(), "the sink panicked") })
 }
 
+// TestAnswersThatDoNotAddUp come from a plugin that uses generated code alone; the whole batch is then unknown.
+func TestAnswersThatDoNotAddUp(t *testing.T) {
+	for answer, words := range map[string]string{
+		"too-few":      "does not add up: 3 delivered and 0 exceptions for 4 records",
+		"out-of-range": "names record 4 of 4",
+		"twice":        "names record 1 twice",
+		"right":        "",
+	} {
+		s, _ := startReady(t, tortureSpec(t, "generated", answer), defaultTiming())
+		outcomes, err := s.Deliver(within(t, 5*time.Second), batchOf(4))
+		if words == "" {
+			if err != nil || kinds(outcomes) != "dddd" {
+				t.Errorf("%s: %v %v", answer, outcomes, err)
+			}
+			continue
+		}
+		if err == nil || outcomes != nil || errors.Is(err, core.ErrNotSent) || errors.Is(err, core.ErrSinkDied) {
+			t.Errorf("%s: %v %v", answer, outcomes, err)
+			continue
+		}
+		contains(t, err.Error(), words)
+	}
+}
+
 func TestDeadlineAndCancel(t *testing.T) {
 	s, _ := startReady(t, tortureSpec(t, "plain"), defaultTiming())
 	for _, typ := range []string{"hang", "hang-forever"} { // one notices the cancel, one ignores it

@@ -82,7 +82,6 @@ func TestStartRefusesTheProgram(t *testing.T) {
 	}{
 		"missing":        {Spec{Path: filepath.Join(dir, "nothing"), RuntimeDir: shortDir(t)}, "there is no file " + dir},
 		"not executable": {script("plain", "#!/bin/sh\n", 0o600), "is not executable"},
-		"writable":       {script("open", "#!/bin/sh\n", 0o777), "may be written by"},
 		"other machine":  {script("alien", "\x7fELF rubbish", 0o700), "not a program for this machine"},
 		"no interpreter": {script("orphan", "#!/nonexistent/python\n", 0o700), "its interpreter cannot be run"},
 		"wrong checksum": {pinned, "process.sha256 wants 0000"},

@@ -12,8 +12,6 @@ import (
 	"github.com/connectd/connectd/plugins"
 )
 
-const openTimeout = 30 * time.Second // of one Open
-
 // supervise starts the process again and again until the Sink is closed. It ends only then.
 func (s *Sink) supervise() {
 	defer close(s.done)
@@ -108,20 +106,27 @@ func (s *Sink) prepare(ctx context.Context, p *process) error {
 	s.mu.Lock()
 	done := s.configured == p
 	s.mu.Unlock()
-	if !done {
-		call, cancel := context.WithTimeout(ctx, s.spec.startTimeout())
-		diagnostics, err := p.sink.Configure(call, settings)
-		cancel()
-		if err != nil {
-			return p.explain(ctx, err)
-		}
-		if err := refusal(diagnostics); err != nil {
-			return &fault{err}
-		}
+	if done {
+		return s.open(ctx, p)
 	}
+	call, cancel := context.WithTimeout(ctx, s.spec.startTimeout())
+	defer cancel()
+	diagnostics, err := p.sink.Configure(call, settings)
+	if err != nil {
+		return p.explain(ctx, err)
+	}
+	if err := refusal(diagnostics); err != nil {
+		return &fault{err}
+	}
+	return s.open(ctx, p)
+}
+
+// open tries until the sink is open or the process has ended. A process that answers neither Open nor a probe is given
+// up.
+func (s *Sink) open(ctx context.Context, p *process) error {
+	s.update(func() { s.status.State = Opening })
 	for failures := 0; ; failures++ {
-		s.update(func() { s.status.State = Opening })
-		call, cancel := context.WithTimeout(ctx, openTimeout)
+		call, cancel := context.WithTimeout(ctx, s.timing.open)
 		err := p.sink.Open(call)
 		cancel()
 		if err == nil {
@@ -130,6 +135,11 @@ func (s *Sink) prepare(ctx context.Context, p *process) error {
 		err = p.explain(ctx, err)
 		if !p.alive() || ctx.Err() != nil {
 			return err
+		}
+		if answers := p.answers.Load(); errors.Is(err, context.DeadlineExceeded) {
+			if s.ask(ctx, p); p.answers.Load() == answers {
+				return fmt.Errorf("the sink's process was wedged: it answered neither open nor a probe")
+			}
 		}
 		if failures == 0 {
 			s.log.Warn("the sink cannot be opened, trying again", "error", err)

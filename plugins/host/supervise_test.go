@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -111,6 +112,36 @@ func (c *child) dropConnection(t *testing.T) {
 	}
 	if dropped != 1 {
 		t.Fatalf("dropped %d connections", dropped)
+	}
+}
+
+func TestAProcessThatIsWedgedInOpenIsReplaced(t *testing.T) {
+	tm := quick()
+	tm.open = 200 * time.Millisecond
+	s, logs := startReady(t, tortureSpec(t, "open-wedges", shortDir(t)+"/mark"), tm)
+	if st := s.Status(); st.Restarts != 1 {
+		t.Errorf("%+v", st)
+	}
+	contains(t, logs.String(), "answered neither open nor a probe")
+}
+
+// TestPeer: whoever serves the socket must be of the process group that was started.
+func TestPeer(t *testing.T) {
+	listener, err := net.Listen("unix", shortDir(t)+"/s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	conn, err := net.Dial("unix", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := checkPeer(conn, syscall.Getpgrp()); err != nil {
+		t.Error(err)
+	}
+	if err := checkPeer(conn, 1); err == nil || !strings.Contains(err.Error(), "is not the one that was started (1)") {
+		t.Errorf("another process group: %v", err)
 	}
 }
 

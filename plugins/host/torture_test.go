@@ -20,6 +20,7 @@ import (
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/plugins"
+	"github.com/connectd/connectd/plugins/proto"
 )
 
 // torture is a plugin's main. Modes act at the start, or in Deliver on the record whose type names what to do.
@@ -62,12 +63,60 @@ func torture(args []string) {
 					func(context.Context, any, *grpc.UnaryServerInfo, grpc.UnaryHandler) (any, error) { select {} }))...)
 			},
 		})
+	case "generated": // uses generated code alone, as a plugin in another language does, and answers what it is told
+		plugin.Serve(&plugin.ServeConfig{
+			HandshakeConfig:  plugins.Handshake(),
+			VersionedPlugins: map[int]plugin.PluginSet{1: {plugins.PluginName: &generatedPlugin{answer: args[1]}}},
+			GRPCServer:       plugin.DefaultGRPCServer,
+		})
 	case "no-shutdown": // survives the end of the server
 		signal.Ignore(syscall.SIGQUIT)
 		plugins.Serve(&tortured{})
 		select {}
 	default:
 		plugins.Serve(&tortured{mode: args[0], args: args[1:]})
+	}
+}
+
+// generatedPlugin serves proto.SinkServer without the SDK.
+type generatedPlugin struct {
+	plugin.NetRPCUnsupportedPlugin
+	proto.UnimplementedSinkServer
+	answer string
+}
+
+func (g *generatedPlugin) GRPCClient(context.Context, *plugin.GRPCBroker, *grpc.ClientConn) (any, error) {
+	return nil, errors.New("not a host")
+}
+
+func (g *generatedPlugin) GRPCServer(_ *plugin.GRPCBroker, s *grpc.Server) error {
+	proto.RegisterSinkServer(s, g)
+	return nil
+}
+
+func (g *generatedPlugin) Describe(context.Context, *proto.DescribeRequest) (*proto.DescribeResponse, error) {
+	return &proto.DescribeResponse{Name: "generated"}, nil
+}
+
+func (g *generatedPlugin) Configure(context.Context, *proto.ConfigureRequest) (*proto.ConfigureResponse, error) {
+	return &proto.ConfigureResponse{}, nil
+}
+
+func (g *generatedPlugin) Open(context.Context, *proto.OpenRequest) (*proto.OpenResponse, error) {
+	return &proto.OpenResponse{}, nil
+}
+
+func (g *generatedPlugin) Deliver(_ context.Context, req *proto.DeliverRequest) (*proto.DeliverResponse, error) {
+	n := uint32(len(req.GetRecords()))
+	switch g.answer {
+	case "too-few":
+		return &proto.DeliverResponse{Delivered: n - 1}, nil
+	case "out-of-range":
+		return &proto.DeliverResponse{Delivered: n - 1, Exceptions: []*proto.Exception{{Index: n}}}, nil
+	case "twice":
+		return &proto.DeliverResponse{Delivered: n - 2, Exceptions: []*proto.Exception{{Index: 1}, {Index: 1}}}, nil
+	default:
+		return &proto.DeliverResponse{Delivered: n}, nil
 	}
 }
 
@@ -118,6 +167,13 @@ func (s *tortured) Open(context.Context) error {
 		if info, err := f.Stat(); err != nil || info.Size() <= 2 {
 			return errors.New("broker is away")
 		}
+	case "open-wedges": // the first time
+		f, err := os.OpenFile(s.args[0], os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+		if err != nil {
+			return nil
+		}
+		_ = f.Close()
+		return syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 	case "dies-at-open":
 		os.Exit(4)
 	}

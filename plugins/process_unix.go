@@ -22,5 +22,12 @@ func divertStdout() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "handshake"), nil
 }
 
-// restrictFiles makes what the process creates its user's own, the socket above all.
-func restrictFiles() { unix.Umask(0o077) }
+// restrict makes what the process creates its user's own, the socket above all, and keeps its memory, which holds the
+// settings' secrets, out of core dumps.
+func restrict() error {
+	unix.Umask(0o077)
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
+		return fmt.Errorf("forbidding core dumps: %w", err)
+	}
+	return nil
+}
