@@ -184,6 +184,11 @@ func TestOutputDoesNoHarm(t *testing.T) {
 		}
 	}
 	contains(t, logs.String(), "printed by the sink")
+	for line := range strings.SplitSeq(logs.String(), "\n") {
+		if strings.Contains(line, "xxxxx") && !strings.Contains(line, `"stream":"stderr"`) {
+			t.Error("descriptor 1 of a Go plugin is not diverted")
+		}
+	}
 	if n := strings.Count(logs.String(), "flood"); n > 20*linesPerSecond {
 		t.Errorf("%d of 50000 lines were logged", n)
 	}
@@ -198,6 +203,15 @@ func TestOutputDoesNoHarm(t *testing.T) {
 			t.Fatalf("a log line of %d bytes", len(line))
 		}
 	}
+}
+
+// TestALineWithoutEndDoesNotBlockAPlugin that writes to the descriptor the handshake was on.
+func TestALineWithoutEndDoesNotBlockAPlugin(t *testing.T) {
+	s, logs := startReady(t, tortureSpec(t, "generated", "long-line"), defaultTiming())
+	if _, err := s.Deliver(within(t, 5*time.Second), batchOf(2)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is logged", time.Second, func() bool { return strings.Contains(logs.String(), `yyyyy`) })
 }
 
 func TestGrandchildrenEndWithTheProcess(t *testing.T) {
@@ -250,11 +264,14 @@ func TestCloseNeverHangs(t *testing.T) {
 		{"plain", func(int) {}, 5 * time.Second, time.Second},
 		{"plain", func(pid int) { _ = kill(pid, syscall.SIGSTOP) }, 300 * time.Millisecond, 2 * time.Second},
 		{"close-hangs", func(int) {}, 300 * time.Millisecond, 2 * time.Second},
-		{"no-shutdown", func(int) {}, 10 * time.Second, killTimeout + 2*time.Second},
+		{"plain", func(pid int) { _ = kill(pid, syscall.SIGSTOP) }, 10 * time.Second, 2 * time.Second},
+		{"no-shutdown", func(int) {}, 10 * time.Second, 2 * time.Second},
 	} {
 		t.Run(c.mode, func(t *testing.T) {
 			spec := tortureSpec(t, c.mode)
-			s, logs := startReady(t, spec, defaultTiming())
+			tm := defaultTiming()
+			tm.close, tm.end = 400*time.Millisecond, 400*time.Millisecond
+			s, logs := startReady(t, spec, tm)
 			pid := s.Status().PID
 			c.before(pid)
 			begin := time.Now()

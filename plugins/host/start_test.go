@@ -136,7 +136,7 @@ func TestRunsTheVeryFileItHashed(t *testing.T) {
 	}
 	p := &process{dir: dir, log: (&logBuffer{}).logger(), broken: make(chan struct{}, 1)}
 	p.child = newChild(&spec, dir.path, pinned, &output{log: p.log}, spawn, nil)
-	defer p.stop(killTimeout)
+	defer p.stop(time.Second)
 	if err := p.connect(within(t, 10*time.Second), &spec); err != nil {
 		t.Fatal(err)
 	}
