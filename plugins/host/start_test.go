@@ -81,6 +81,7 @@ func TestStartRefusesTheProgram(t *testing.T) {
 		words string
 	}{
 		"missing":        {Spec{Path: filepath.Join(dir, "nothing"), RuntimeDir: shortDir(t)}, "there is no file " + dir},
+		"relative":       {Spec{Path: "./plugin", RuntimeDir: shortDir(t)}, `"./plugin", is not absolute`},
 		"not executable": {script("plain", "#!/bin/sh\n", 0o600), "is not executable"},
 		"other machine":  {script("alien", "\x7fELF rubbish", 0o700), "not a program for this machine"},
 		"no interpreter": {script("orphan", "#!/nonexistent/python\n", 0o700), "its interpreter cannot be run"},
