@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -21,52 +19,68 @@ func ParseHeaders(text []byte) ([]Header, error) {
 	if !utf8.Valid(text) {
 		return nil, errors.New("headers are not UTF-8")
 	}
-	dec := json.NewDecoder(bytes.NewReader(text))
-	open, err := dec.Token()
-	if err != nil {
-		return nil, fmt.Errorf("headers are not JSON: %w", err)
+	if !json.Valid(text) {
+		return nil, errors.New("headers are not JSON")
 	}
-	if open != json.Delim('{') {
+	rest := bytes.TrimSpace(text)
+	if rest[0] != '{' {
 		return nil, errors.New("headers are not a JSON object")
 	}
+	// From here on the text is known to be an object, so looking for the ends of its parts is enough.
 	var headers []Header
-	for dec.More() {
-		name, err := dec.Token()
-		if err != nil {
-			return nil, fmt.Errorf("headers are not JSON: %w", err)
+	for rest = trim(rest[1:]); rest[0] == '"'; {
+		name, after := cut(rest)
+		value, after := cut(trim(trim(after)[1:])) // behind the colon
+		if string(value) != "null" {
+			headers = append(headers, Header{Name: plain(name), Value: plain(value)})
 		}
-		var raw json.RawMessage
-		if err := dec.Decode(&raw); err != nil {
-			return nil, fmt.Errorf("headers are not JSON: %w", err)
+		if rest = trim(after); rest[0] == ',' {
+			rest = trim(rest[1:])
 		}
-		value, there, err := headerValue(raw)
-		if err != nil {
-			return nil, fmt.Errorf("headers are not JSON: %w", err)
-		}
-		if there {
-			// Within an object the decoder gives nothing but strings as names.
-			headers = append(headers, Header{Name: name.(string), Value: value})
-		}
-	}
-	if _, err := dec.Token(); err != nil {
-		return nil, fmt.Errorf("headers are not JSON: %w", err)
-	}
-	if _, err := dec.Token(); err != io.EOF {
-		return nil, errors.New("headers have something after the JSON object")
 	}
 	return headers, nil
 }
 
-func headerValue(raw json.RawMessage) (value string, there bool, err error) {
-	switch {
-	case string(raw) == "null":
-		return "", false, nil
-	case raw[0] == '"':
-		err := json.Unmarshal(raw, &value)
-		return value, true, err
-	default:
-		return string(raw), true, nil
+func trim(text []byte) []byte { return bytes.TrimLeft(text, " \t\r\n") }
+
+// cut takes one value off the front of valid JSON.
+func cut(text []byte) (value, rest []byte) {
+	depth, quoted := 0, false
+	for i := 0; ; i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+			if !quoted && depth == 0 {
+				return text[:i+1], text[i+1:]
+			}
+		case quoted:
+		case c == '{' || c == '[':
+			depth++
+		case depth > 0 && (c == '}' || c == ']'):
+			if depth--; depth == 0 {
+				return text[:i+1], text[i+1:]
+			}
+		case depth == 0 && (c == ',' || c == '}' || c == ' ' || c == '\t' || c == '\r' || c == '\n'):
+			return text[:i], text[i:]
+		}
 	}
+}
+
+// plain is a JSON string's content, and any other value's text.
+func plain(value []byte) string {
+	if value[0] != '"' {
+		return string(value)
+	}
+	if bytes.IndexByte(value, '\\') < 0 {
+		return string(value[1 : len(value)-1])
+	}
+	var s string
+	if err := json.Unmarshal(value, &s); err != nil {
+		return string(value) // not reached: the text was valid
+	}
+	return s
 }
 
 // CleanText makes text from anywhere fit for a Failure's message and a last_error column: valid UTF-8 without control

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -44,4 +45,32 @@ func TestCleanTextIsAlwaysFitToStore(t *testing.T) {
 	if got := CleanText("plain é"); got != "plain é" {
 		t.Errorf("clean text was changed to %q", got)
 	}
+}
+
+// What encoding/json reads, ParseHeaders reads alike.
+func FuzzParseHeaders(f *testing.F) {
+	for _, text := range []string{`{}`, ` { "a" : "b" , "c":1.5e3 ,"d":[{"x":"}"}],"e":"\\\"","":null } `, `{"a":"\u0000"}`, `[`, `{"a":{}}`, "{\"a\":\"\xff\"}", `{"a":-1}`} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		headers, err := ParseHeaders(text)
+		var want map[string]json.RawMessage
+		valid := len(text) == 0 || utf8.Valid(text) && json.Unmarshal(text, &want) == nil && want != nil
+		if (err == nil) != valid {
+			t.Fatalf("%q: %v", text, err)
+		}
+		last := map[string]string{}
+		for _, h := range headers {
+			last[h.Name] = h.Value
+		}
+		for name, raw := range want {
+			var s string
+			if json.Unmarshal(raw, &s) != nil {
+				s = string(raw)
+			}
+			if got, there := last[name]; string(raw) != "null" && (!there || got != s) {
+				t.Fatalf("%q: %q is %q, want %q", text, name, got, s)
+			}
+		}
+	})
 }

@@ -85,7 +85,7 @@ func checkConnector(ctx context.Context, d config.Daemon, c config.Connector) ve
 	}
 	v.version = description.Version
 	for _, diagnostic := range diagnostics {
-		text := fmt.Sprintf("%s: connector %q: %s %s", c.Locate(diagnostic.Pointer), c.Name, setting(diagnostic.Pointer), diagnostic.Message)
+		text := placed(c, diagnostic)
 		if diagnostic.Warning {
 			v.warnings = append(v.warnings, text)
 		} else {
@@ -93,12 +93,6 @@ func checkConnector(ctx context.Context, d config.Daemon, c config.Connector) ve
 		}
 	}
 	return v
-}
-
-// setting names the place that a JSON pointer into the sink's settings means, as the YAML shows it.
-func setting(pointer string) string {
-	unescape := strings.NewReplacer("~1", "/", "~0", "~")
-	return "sink" + unescape.Replace(strings.ReplaceAll(pointer, "/", "."))
 }
 
 // askSink starts the sink's program and asks it about its settings.

@@ -12,6 +12,7 @@ import (
 // TestBadConfigurationStartsNothing: each mistake is an error with its place and exit code 1, for check and for run,
 // and neither a database nor a sink is touched.
 func TestBadConfigurationStartsNothing(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		yaml  string
 		words []string
@@ -55,11 +56,12 @@ func listDir(t *testing.T, dir string) (names []string) {
 }
 
 func TestCheckSaysOK(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "connectd.yaml", quickstart)
 	r := connectd(t, dir, "check")
 	r.want(t, 0)
-	if !strings.HasPrefix(r.stdout, "orders: ok (sqlite ./shop.db outbox to file") || r.stderr != "" {
+	if !strings.HasPrefix(r.stdout, "orders: ok (sqlite "+dir+"/shop.db outbox to file") || r.stderr != "" {
 		t.Errorf("%+v", r)
 	}
 	if left := listDir(t, dir); len(left) != 1 {
@@ -68,6 +70,7 @@ func TestCheckSaysOK(t *testing.T) {
 }
 
 func TestNoConfiguration(t *testing.T) {
+	t.Parallel()
 	connectd(t, t.TempDir(), "run", "--http", "off").want(t, 1, "connectd.yaml")
 	connectd(t, t.TempDir(), "status", "-c", "elsewhere.yaml").want(t, 1, "elsewhere.yaml")
 }
@@ -75,6 +78,7 @@ func TestNoConfiguration(t *testing.T) {
 // TestSinksSettingsRefusedByThePlugin: what only the sink's program knows is shown at its place in the YAML, and a
 // daemon whose only connector is refused ends.
 func TestSinksSettingsRefusedByThePlugin(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	installTorture(t, dir)
 	write(t, dir, "connectd.yaml", tortureConfig(", refuse: true", ""))
@@ -83,34 +87,36 @@ func TestSinksSettingsRefusedByThePlugin(t *testing.T) {
 	connectd(t, dir, "init").want(t, 0)
 	write(t, dir, "connectd.yaml", tortureConfig(", refuse: true", ""))
 	d := startDaemon(t, dir)
-	if code := d.wait(); code != 1 || !strings.Contains(d.log.String(), "must not be true") {
+	if code := d.wait(); code != 1 || !strings.Contains(d.log.String(), `connectd.yaml:5:29: connector "orders": sink.refuse must not be true`) {
 		t.Errorf("exit code %d, log:\n%s", code, d.log.String())
 	}
 }
 
 // TestOneBadConnectorOfADirectoryDoesNotStopTheOthers (G11), but check fails.
 func TestOneBadConnectorOfADirectoryDoesNotStopTheOthers(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "conf/good.yaml", quickstart)
 	write(t, dir, "conf/bad.yaml", strings.NewReplacer("orders", "mails", "outbox", "mails", "lease: 2s", "laese: 2s").Replace(quickstart))
-	r := connectd(t, dir, "check", "-c", "conf")
+	r := connectd(t, dir, "check", "-c", filepath.Join(dir, "conf"))
 	r.want(t, 1, "orders: ok", "bad.yaml:5:", `"lease"`)
-	connectd(t, dir, "init", "-c", "conf", "--connector", "orders").want(t, 0)
+	connectd(t, dir, "init", "-c", filepath.Join(dir, "conf"), "--connector", "orders").want(t, 0)
 	s := openShop(t, dir)
 	s.insert(3, 1)
-	d := startDaemonWith(t, dir, []string{"-c", "conf"})
+	d := startDaemonWith(t, dir, []string{"-c", filepath.Join(dir, "conf")})
 	s.published(3)
 	if !strings.Contains(d.log.String(), "bad.yaml:5:") {
 		t.Error("the bad connector is not shown")
 	}
-	connectd(t, dir, "status", "-c", "conf", "--connector", "orders").want(t, 0, "running")
-	connectd(t, dir, "status", "-c", "conf", "--connector", "mails").want(t, 1, "bad.yaml:5:")
-	connectd(t, dir, "status", "-c", "conf", "--connector", "ordrs").want(t, 1, `did you mean "orders"?`)
-	connectd(t, dir, "status", "-c", "conf").want(t, 1, "running", "bad.yaml:5:")
+	connectd(t, dir, "status", "-c", filepath.Join(dir, "conf"), "--connector", "orders").want(t, 0, "running")
+	connectd(t, dir, "status", "-c", filepath.Join(dir, "conf"), "--connector", "mails").want(t, 1, "bad.yaml:5:")
+	connectd(t, dir, "status", "-c", filepath.Join(dir, "conf"), "--connector", "ordrs").want(t, 1, `did you mean "orders"?`)
+	connectd(t, dir, "status", "-c", filepath.Join(dir, "conf")).want(t, 1, "running", "bad.yaml:5:")
 }
 
 // TestMissingTableNamesInit: the daemon waits for it, says so, and works when it is there.
 func TestMissingTableNamesInit(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "connectd.yaml", quickstart)
 	connectd(t, dir, "status").want(t, 1, "shop.db", "connectd init")
@@ -136,10 +142,11 @@ func TestMissingTableNamesInit(t *testing.T) {
 }
 
 func TestInit(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "connectd.yaml", quickstart)
 	printed := connectd(t, dir, "init", "--print")
-	printed.want(t, 0, "CREATE TABLE", "-- orders (sqlite ./shop.db outbox)")
+	printed.want(t, 0, "CREATE TABLE", "-- orders (sqlite "+dir+"/shop.db outbox)")
 	if _, err := os.Stat(filepath.Join(dir, "shop.db")); err == nil {
 		t.Error("--print created the file")
 	}
@@ -157,6 +164,7 @@ func TestInit(t *testing.T) {
 
 // TestInitAdoptsAFilledTableOnlyWhenTold what its rows are.
 func TestInitAdoptsAFilledTableOnlyWhenTold(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "connectd.yaml", quickstart)
 	s := openShop(t, dir)
@@ -170,6 +178,7 @@ func TestInitAdoptsAFilledTableOnlyWhenTold(t *testing.T) {
 }
 
 func TestSchemaAndPlugins(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	installTorture(t, dir)
 	write(t, dir, "connectd.yaml", tortureConfig("", ""))
@@ -183,6 +192,7 @@ func TestSchemaAndPlugins(t *testing.T) {
 
 // TestPortInUse: nothing is started.
 func TestPortInUse(t *testing.T) {
+	t.Parallel()
 	dir := shopDir(t, quickstart)
 	d := startDaemon(t, dir)
 	address := strings.TrimPrefix(d.url(), "http://")
@@ -196,17 +206,17 @@ func TestPortInUse(t *testing.T) {
 
 // TestSecretsStayInside the daemon and the sink: no command line, environment, log or answer has them.
 func TestSecretsStayInside(t *testing.T) {
+	t.Parallel()
 	const password, token = "hunter2-in-the-settings", "hunter2-of-the-daemon"
 	dir := t.TempDir()
 	installTorture(t, dir)
 	config := tortureConfig(", password: \"${SINK_PASSWORD}\", path: "+filepath.Join(dir, "out.jsonl"), "")
 	write(t, dir, "token", token+"\n")
 	write(t, dir, "connectd.yaml", strings.Replace(config, "daemon: {", "daemon: {token: \"${file:./token}\", ", 1))
-	t.Setenv("SINK_PASSWORD", password)
 	connectdWith(t, dir, "", map[string]string{"SINK_PASSWORD": password}, "init").want(t, 0)
 	s := openShop(t, dir)
 	s.insert(1, 1)
-	d := startDaemon(t, dir)
+	d := startDaemon(t, dir, "SINK_PASSWORD="+password)
 	s.published(1)
 	texts := map[string]string{"log": d.log.String()}
 	for _, pid := range []int{d.sinkPID(), d.cmd.Process.Pid} {

@@ -31,6 +31,7 @@ func midBatch(d *daemonProcess, dir string) {
 
 // TestSIGTERMInMidBatchSendsNothingTwice: a deploy repeats nothing and exits 0 (J1, J2, J3).
 func TestSIGTERMInMidBatchSendsNothingTwice(t *testing.T) {
+	t.Parallel()
 	dir, s := slowShop(t, "")
 	s.insert(500, 20)
 	d := startDaemon(t, dir)
@@ -59,6 +60,7 @@ func TestSIGTERMInMidBatchSendsNothingTwice(t *testing.T) {
 
 // TestSecondSignalCutsTheDrainShort: what was on its way is unknown, and marked when it is sent again.
 func TestSecondSignalCutsTheDrainShort(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	installTorture(t, dir)
 	write(t, dir, "connectd.yaml", tortureConfig(", pause: 20s, path: "+filepath.Join(dir, "out.jsonl"), ", drain: 1m"))
@@ -78,6 +80,7 @@ func TestSecondSignalCutsTheDrainShort(t *testing.T) {
 // TestKill9OfTheDaemonLosesNothing (I1, A21): no loss, order kept, repeats marked and no more than what was in flight,
 // no orphan and no socket left.
 func TestKill9OfTheDaemonLosesNothing(t *testing.T) {
+	t.Parallel()
 	dir, s := slowShop(t, "")
 	runtime := t.TempDir()
 	config, err := os.ReadFile(filepath.Join(dir, "connectd.yaml"))
@@ -127,6 +130,7 @@ func sockets(t *testing.T, dir string) (list []string) {
 
 // TestKill9OfThePluginLosesNothing (I2, I3): it is started again and the daemon goes on.
 func TestKill9OfThePluginLosesNothing(t *testing.T) {
+	t.Parallel()
 	dir, s := slowShop(t, "")
 	s.insert(400, 20)
 	d := startDaemon(t, dir)
@@ -149,6 +153,7 @@ func TestKill9OfThePluginLosesNothing(t *testing.T) {
 
 // TestPausedDaemonChangesNothingWhenItWakes (A1, A3): a second daemon takes over, and the first one gives way.
 func TestPausedDaemonChangesNothingWhenItWakes(t *testing.T) {
+	t.Parallel()
 	dir, s := slowShop(t, "")
 	s.insert(300, 20)
 	first := startDaemon(t, dir)
@@ -176,6 +181,7 @@ func TestPausedDaemonChangesNothingWhenItWakes(t *testing.T) {
 
 // TestSecondDaemonTakesOver within a lease and a poll of the first one's death.
 func TestSecondDaemonTakesOver(t *testing.T) {
+	t.Parallel()
 	dir, s := slowShop(t, "")
 	first := startDaemon(t, dir)
 	first.ready()
@@ -196,6 +202,7 @@ func TestSecondDaemonTakesOver(t *testing.T) {
 
 // TestReadySoonAfterStart: 300 ms are promised; a busy machine is given more before this fails.
 func TestReadySoonAfterStart(t *testing.T) {
+	t.Parallel()
 	dir := shopDir(t, quickstart)
 	began := time.Now()
 	startDaemon(t, dir).ready()

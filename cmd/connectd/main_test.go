@@ -2,9 +2,10 @@ package main
 
 import (
 	"bytes"
-	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,9 +15,14 @@ import (
 // TestMain lets this test binary be the program under test, run as a real process, and the sink plugins that some
 // tests put into a plugin directory.
 func TestMain(m *testing.M) {
-	switch {
-	case strings.HasPrefix(filepath.Base(os.Args[0]), programPrefix):
+	switch name := filepath.Base(os.Args[0]); {
+	case strings.HasPrefix(name, programPrefix):
 		serveTorture()
+	case name == "sqlite3" || name == "sleep":
+		if err := standIn(name, os.Args[1:]); err != nil {
+			fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+			os.Exit(1)
+		}
 	case len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-test."):
 		main()
 	default:
@@ -30,7 +36,7 @@ type result struct {
 	stdout, stderr string
 }
 
-// connectd runs a command in this process, in the directory.
+// connectd runs a command in this process, with the configuration of the directory.
 func connectd(t *testing.T, dir string, args ...string) result {
 	t.Helper()
 	return connectdWith(t, dir, "", nil, args...)
@@ -39,14 +45,27 @@ func connectd(t *testing.T, dir string, args ...string) result {
 // connectdWith is connectd with a stdin and an environment.
 func connectdWith(t *testing.T, dir, stdin string, env map[string]string, args ...string) result {
 	t.Helper()
-	t.Chdir(dir)
 	lookup := func(name string) (string, bool) {
 		value, ok := env[name]
 		return value, ok
 	}
 	var stdout, stderr bytes.Buffer
-	code := run(context.Background(), args, strings.NewReader(stdin), &stdout, &stderr, lookup)
+	code := run(t.Context(), configured(dir, args), strings.NewReader(stdin), &stdout, &stderr, lookup)
 	return result{code, stdout.String(), stderr.String()}
+}
+
+// configured adds the directory's configuration to a command that takes one and names none. Tests run beside each other
+// and share one working directory.
+func configured(dir string, args []string) []string {
+	words := 1
+	if len(args) > 0 && (args[0] == "rows" || args[0] == "plugins") {
+		words = 2
+	}
+	if len(args) < words || slices.Contains(args, "-c") ||
+		!slices.Contains([]string{"run", "check", "init", "status", "rows", "plugins", "schema"}, args[0]) {
+		return args
+	}
+	return slices.Insert(slices.Clone(args), words, "-c", filepath.Join(dir, "connectd.yaml"))
 }
 
 // want fails the test unless the command ended with this code and said these words, on either stream.
@@ -70,14 +89,14 @@ const quickstart = `connectors:
     delivery: {lease: 2s}
 `
 
-// write puts a file into the directory.
+// write puts a file into the directory. "./" in it becomes the directory.
 func write(t *testing.T, dir, name, content string) {
 	t.Helper()
 	path := filepath.Join(dir, name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+	if err := os.WriteFile(path, []byte(strings.ReplaceAll(content, "./", dir+"/")), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -20,7 +20,7 @@ import (
 )
 
 // patience bounds every wait of these tests; the machine may be busy.
-const patience = 20 * time.Second
+const patience = 60 * time.Second
 
 // eventually waits until ok, or fails the test with what was last said about it.
 func eventually(t *testing.T, what string, ok func() (bool, string)) {
@@ -51,6 +51,23 @@ func (b *buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.b.String()
+}
+
+// connectdProcess is connectd as a real process, with more environment.
+func connectdProcess(t *testing.T, dir, env string, args ...string) result {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), self, configured(dir, args)...)
+	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), env), &stdout, &stderr
+	var exit *exec.ExitError
+	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
 // daemonProcess is `connectd run` as a real process.
@@ -91,7 +108,8 @@ func startDaemonWith(t *testing.T, dir string, args []string, env ...string) *da
 		d.signal(syscall.SIGKILL)
 		<-d.exited
 		if t.Failed() {
-			t.Logf("log of the daemon with pid %d:\n%s", d.cmd.Process.Pid, d.log.String())
+			log := d.log.String()
+			t.Logf("end of the log of the daemon with pid %d:\n%s", d.cmd.Process.Pid, log[max(0, len(log)-8000):])
 		}
 	})
 	return d

@@ -36,7 +36,8 @@ func rowsCommand() *command {
 			rowsCmd("explain", "ID...", "say why a row is where it is, and what can be done", "", rowsExplain),
 			rowsCmd("retry", "ID...", "send dead rows again",
 				"The rows are retried in the order of their table, whatever the order of the IDs. \"-\" reads IDs from\n"+
-					"stdin, one a line. A row keeps its id, so the consumer can still tell a repeat.", change("retry")),
+					"stdin, one a line. A row keeps its id, so the consumer can still tell a repeat. A running daemon notices within\n"+
+					"a third of its lease.", change("retry")),
 			rowsCmd("skip", "ID...", "give up dead or held rows",
 				"A skipped row is settled without being sent; later rows of its key no longer wait for it. \"-\" reads IDs from\nstdin, one a line.", change("skip")),
 			rowsCmd("release", "ID...", "send held rows, which may have been sent before",

@@ -30,6 +30,7 @@ func failures(t *testing.T, config string) (dir string, s *shop) {
 }
 
 func TestRowsList(t *testing.T) {
+	t.Parallel()
 	dir, _ := failures(t, quickstart)
 	connectd(t, dir, "rows", "list").want(t, 0, "behind-held", "the destination said no", "CONNECTOR")
 	r := connectd(t, dir, "rows", "list", "--state", "dead", "--json")
@@ -56,6 +57,7 @@ func TestRowsList(t *testing.T) {
 }
 
 func TestRowsShow(t *testing.T) {
+	t.Parallel()
 	dir, s := failures(t, quickstart)
 	s.exec("INSERT INTO outbox (id, payload, headers) VALUES ('binary', x'00ff', '{\"a\":\"b\"}')")
 	s.exec("INSERT INTO outbox (id, payload) VALUES ('large', ?)", strings.Repeat("ä", maxShown))
@@ -82,6 +84,7 @@ func TestRowsShow(t *testing.T) {
 }
 
 func TestRowsExplain(t *testing.T) {
+	t.Parallel()
 	blocking := strings.Replace(quickstart, "lease: 2s", "lease: 2s, on_dead: block", 1)
 	dir, s := failures(t, blocking)
 	for id, words := range map[string][]string{
@@ -111,6 +114,7 @@ func TestRowsExplain(t *testing.T) {
 }
 
 func TestRowsChange(t *testing.T) {
+	t.Parallel()
 	dir, s := failures(t, quickstart)
 	connectd(t, dir, "rows", "retry", "held").want(t, 1, "row held is held, not dead", "rows explain held")
 	connectd(t, dir, "rows", "release", "dead").want(t, 1, "row dead is dead, not held", "rows retry dead")
@@ -140,6 +144,7 @@ func TestRowsChange(t *testing.T) {
 
 // TestRowsOfSeveralConnectors: an id is looked for in all tables, and one that is in two of them needs --connector.
 func TestRowsOfSeveralConnectors(t *testing.T) {
+	t.Parallel()
 	second := strings.NewReplacer("orders", "mails", "outbox", "mailbox", "out.jsonl", "mails.jsonl", "connectors:\n", "").Replace(quickstart)
 	dir := shopDir(t, quickstart+second)
 	s := openShop(t, dir)
@@ -158,6 +163,7 @@ func TestRowsOfSeveralConnectors(t *testing.T) {
 }
 
 func TestStatusJSON(t *testing.T) {
+	t.Parallel()
 	dir, s := failures(t, quickstart)
 	r := connectd(t, dir, "status", "--json")
 	r.want(t, 0)

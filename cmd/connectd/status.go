@@ -4,11 +4,14 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/mattn/go-isatty"
 
 	"github.com/connectd/connectd/cmd/connectd/daemon"
 	"github.com/connectd/connectd/core"
@@ -241,14 +244,10 @@ func (s connectorStatus) plugins() (living int, plugin, uptime string) {
 	return living, strings.Join(pids, ","), strings.Join(ups, ",")
 }
 
-// isTerminal says whether w is a terminal.
-func isTerminal(w any) bool {
+// isTerminal says whether somebody watches w.
+func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0 && info.Name() != os.DevNull[5:]
+	return ok && isatty.IsTerminal(f.Fd())
 }
 
 // gateReason says why the worker cannot send, or "".

@@ -7,6 +7,7 @@ import (
 )
 
 func TestUsage(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for _, c := range []struct {
 		args  string
@@ -48,6 +49,7 @@ func TestUsage(t *testing.T) {
 
 // TestHelpIsData: help that was asked for goes to stdout, usage that was not to stderr.
 func TestHelpIsData(t *testing.T) {
+	t.Parallel()
 	asked := connectd(t, t.TempDir(), "help")
 	if asked.stderr != "" || !strings.Contains(asked.stdout, "demo") || strings.Contains(asked.stdout, "serve-sink") {
 		t.Errorf("help: %+v", asked)
@@ -59,6 +61,7 @@ func TestHelpIsData(t *testing.T) {
 
 // TestFlagsMayFollowOperands, as people type them; after -- nothing is a flag.
 func TestFlagsMayFollowOperands(t *testing.T) {
+	t.Parallel()
 	dir := shopDir(t, quickstart)
 	openShop(t, dir).insert(2, 1)
 	r := connectd(t, dir, "rows", "show", "id-000001", "--json", "id-000002")

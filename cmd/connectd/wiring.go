@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/connectd/connectd/cmd/connectd/daemon"
@@ -130,13 +132,37 @@ func startable(d config.Daemon, c config.Connector) daemon.Connector {
 			if err != nil {
 				return nil, err
 			}
-			return &process{host.Start(spec, log)}, nil
+			return &process{host.Start(spec, log), c}, nil
 		},
 	}
 }
 
 // process is a supervised sink as the daemon sees it.
-type process struct{ *host.Sink }
+type process struct {
+	*host.Sink
+	connector config.Connector
+}
+
+// Ready waits until the sink is open. When it refuses its settings, the error gives the place of each in the YAML.
+func (p *process) Ready(ctx context.Context) error {
+	err := p.Sink.Ready(ctx)
+	var refused *host.RefusedError
+	if !errors.As(err, &refused) {
+		return err
+	}
+	text := make([]string, len(refused.Diagnostics))
+	for i, d := range refused.Diagnostics {
+		text[i] = placed(p.connector, d)
+	}
+	return errors.New(strings.Join(text, "\n"))
+}
+
+// placed is a sink's diagnostic with its place in the YAML.
+func placed(c config.Connector, d core.Diagnostic) string {
+	unescape := strings.NewReplacer("~1", "/", "~0", "~")
+	setting := "sink" + unescape.Replace(strings.ReplaceAll(d.Pointer, "/", "."))
+	return fmt.Sprintf("%s: connector %q: %s %s", c.Locate(d.Pointer), c.Name, setting, d.Message)
+}
 
 // Process says how the sink's process is.
 func (p *process) Process() daemon.PluginHealth {

@@ -110,6 +110,9 @@ func (r *runner) info(s Status) []byte {
 
 // deliver runs one call of the sink.
 func (r *runner) deliver(o opDeliver) {
+	if e, ok := r.c.Sink.(core.CrashExpecter); ok {
+		e.ExpectCrash(o.b.careful)
+	}
 	ctx, cancel := context.WithCancelCause(r.calls)
 	r.cancels[o.b] = cancel
 	r.running++

@@ -2,10 +2,7 @@ package engine
 
 import (
 	"fmt"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/connectd/connectd/core"
 )
@@ -121,7 +118,7 @@ func (m *machine) retry(b *batch, e *entry, o core.Outcome, now time.Duration) v
 	}
 	limits := m.policy.Retry
 	if limits.MaxAttempts > 0 && s.Attempts >= limits.MaxAttempts || limits.GiveUpAfter > 0 && failing >= limits.GiveUpAfter {
-		s.Failure.Message = clean(fmt.Sprintf("gave up after %d attempts: %s", s.Attempts, s.Failure.Message))
+		s.Failure.Message = core.CleanText(fmt.Sprintf("gave up after %d attempts: %s", s.Attempts, s.Failure.Message))
 		s.Failure.Code = core.ReasonGaveUp
 		return m.bury(verdict{write: true, settlement: s})
 	}
@@ -206,9 +203,9 @@ func (m *machine) anyAtLast(b *batch) bool {
 
 func (m *machine) closeValve(b *batch, now, atLeast, limit time.Duration, reason string) {
 	if m.valve.reason == "" {
-		m.log.Warn("sink gate closed", "connector", m.name, "reason", clean(reason))
+		m.log.Warn("sink gate closed", "connector", m.name, "reason", core.CleanText(reason))
 	}
-	m.valve.close(m.rand, now, atLeast, limit, clean(reason), b.probe)
+	m.valve.close(m.rand, now, atLeast, limit, core.CleanText(reason), b.probe)
 }
 
 func (m *machine) openValve() {
@@ -219,7 +216,7 @@ func (m *machine) openValve() {
 }
 
 func (m *machine) fail(b *batch, code, message string) *core.Failure {
-	return &core.Failure{Code: clean(code), Message: clean(message), Duration: b.ans.took}
+	return &core.Failure{Code: core.CleanText(code), Message: core.CleanText(message), Duration: b.ans.took}
 }
 
 func errAnswerCount(got, want int) error {
@@ -238,22 +235,4 @@ func text(err error) string {
 		return ""
 	}
 	return err.Error()
-}
-
-// clean makes a sink's text safe to store and print: valid UTF-8, no control characters, bounded.
-func clean(s string) string {
-	if len(s) > 4*core.MaxErrorText {
-		s = s[:4*core.MaxErrorText]
-	}
-	s = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(s, "�"))
-	for len(s) > core.MaxErrorText {
-		_, n := utf8.DecodeLastRuneInString(s)
-		s = s[:len(s)-n]
-	}
-	return s
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/connectd/connectd/core"
@@ -276,21 +278,27 @@ func (s *Sink) untilTime(ctx context.Context, state State, wait time.Duration, p
 	}
 }
 
-// refusal is the error that diagnostics amount to; nil if they are warnings only.
-func refusal(diagnostics []core.Diagnostic) error {
-	var errs []error
-	for _, d := range diagnostics {
-		if d.Warning {
-			continue
-		}
+// RefusedError says that the sink does not take its settings. The diagnostics' pointers are places in them, so a caller
+// that knows where they were written can say so.
+type RefusedError struct{ Diagnostics []core.Diagnostic }
+
+func (e *RefusedError) Error() string {
+	var text []string
+	for _, d := range e.Diagnostics {
 		where := d.Pointer
 		if where == "" {
 			where = "settings"
 		}
-		errs = append(errs, fmt.Errorf("%s: %s", where, d.Message))
+		text = append(text, where+": "+d.Message)
 	}
-	if len(errs) == 0 {
+	return "the sink refuses its settings: " + strings.Join(text, "\n")
+}
+
+// refusal is the error that diagnostics amount to; nil if they are warnings only.
+func refusal(diagnostics []core.Diagnostic) error {
+	faults := slices.DeleteFunc(slices.Clone(diagnostics), func(d core.Diagnostic) bool { return d.Warning })
+	if len(faults) == 0 {
 		return nil
 	}
-	return fmt.Errorf("the sink refuses its settings: %w", errors.Join(errs...))
+	return &RefusedError{faults}
 }

@@ -25,6 +25,13 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+// serveArg makes this test binary serve the sink.
+const serveArg = "serve-sink"
+
+func TestConformanceAsProcess(t *testing.T) {
+	sinktest.Binary(t, sinktest.Program{Path: os.Args[0], Args: []string{serveArg}, Env: []string{"GORACE=atexit_sleep_ms=0 halt_on_error=1"}}, harness)
+}
+
 // harness is everything but the sink. The outage is that the file's directory is gone.
 func harness(t testing.TB) sinktest.Harness {
 	dir := filepath.Join(t.TempDir(), "d")

@@ -5,11 +5,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/connectd/connectd/core"
 )
@@ -26,7 +28,7 @@ func writeUntilKilled(path string) {
 	if err := s.Open(ctx); err != nil {
 		panic(err)
 	}
-	pad := `"` + strings.Repeat("x", 20_000) + `"`
+	pad := strings.Repeat("x", 1<<20)
 	run := fmt.Sprint(os.Getpid())
 	for n := 0; ; n++ {
 		batch := records(fmt.Sprintf("%s-%d-a", run, n), fmt.Sprintf("%s-%d-b", run, n))
@@ -45,25 +47,14 @@ func writeUntilKilled(path string) {
 func TestKill9(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
 	delivered := map[string]bool{}
-	for round := range 8 {
-		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), crashPathEnv+"="+path)
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
+	torn := 0
+	for round := range 10 {
+		runAndKill(t, path, 2*(round%3)+1, delivered)
+		if data, err := os.ReadFile(path); err != nil || len(data) > 0 && data[len(data)-1] != '\n' {
+			torn++
 		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		scanner := bufio.NewScanner(out)
-		for n := 0; scanner.Scan(); n++ {
-			delivered[scanner.Text()] = true
-			if n == 5*round {
-				_ = cmd.Process.Kill()
-			}
-		}
-		_ = cmd.Wait()
 	}
+	t.Logf("%d of 10 kills left a torn line", torn)
 	if err := open(t, path).Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +70,29 @@ func TestKill9(t *testing.T) {
 			t.Errorf("%s was delivered and is not there", id)
 		}
 	}
-	if len(delivered) < 8 {
+	if len(delivered) < 10 {
 		t.Errorf("only %d deliveries, the test shows nothing", len(delivered))
 	}
+}
+
+// runAndKill starts a writing process, kills it some time after its n-th delivery and notes all its deliveries.
+func runAndKill(t *testing.T, path string, n int, delivered map[string]bool) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), crashPathEnv+"="+path)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	scanner := bufio.NewScanner(out)
+	for i := 1; scanner.Scan(); i++ {
+		delivered[scanner.Text()] = true
+		if i == n {
+			time.AfterFunc(rand.N(20*time.Millisecond), func() { _ = cmd.Process.Kill() })
+		}
+	}
+	_ = cmd.Wait()
 }

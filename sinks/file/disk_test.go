@@ -103,11 +103,18 @@ func TestStuckDisk(t *testing.T) {
 		t.Cleanup(cancel)
 		return ctx
 	}
-	outcomes, err := s.Deliver(short(), records("1", "2"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ctx, cancel := context.WithCancel(t.Context())
+	answer := make(chan []core.Outcome)
+	go func() {
+		outcomes, err := s.Deliver(ctx, records("1", "2"))
+		if err != nil {
+			t.Error(err)
+		}
+		answer <- outcomes
+	}()
 	<-disk.writing
+	cancel()
+	outcomes := <-answer
 	wantFailed(t, outcomes, "timeout", true)
 	if _, err := s.Deliver(short(), records("3")); !errors.Is(err, core.ErrNotSent) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Deliver behind a stuck one: %v", err)

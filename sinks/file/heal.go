@@ -10,7 +10,7 @@ import (
 
 // maxTorn bounds how far back a file is searched for the end of its last whole line; it is well above the longest line
 // the sink can be asked to write.
-const maxTorn = 256 << 20
+const maxTorn = 512 << 20
 
 // lastLineEnd returns the offset behind the last newline of a file of the given size, which is size itself when the file
 // ends with a whole line or is empty. What is behind it must look like the beginning of a line of this sink, or like

@@ -16,9 +16,14 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/plugins"
 )
 
 func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == serveArg {
+		plugins.Serve(New(slog.Default(), ""))
+		return
+	}
 	if path := os.Getenv(crashPathEnv); path != "" {
 		writeUntilKilled(path)
 	}
@@ -121,8 +126,11 @@ func parseIDs(data []byte) ([]string, error) {
 	var ids []string
 	for line := range strings.Lines(string(data)) {
 		var got struct{ ID string }
-		if err := json.Unmarshal([]byte(line), &got); err != nil || !strings.HasSuffix(line, "\n") {
+		if err := json.Unmarshal([]byte(line), &got); err != nil {
 			return ids, fmt.Errorf("line %d, %.100q: %w", len(ids)+1, line, err)
+		}
+		if !strings.HasSuffix(line, "\n") {
+			return ids, fmt.Errorf("line %d, %.100q, has no end", len(ids)+1, line)
 		}
 		ids = append(ids, got.ID)
 	}

@@ -1,8 +1,10 @@
 package sinktest
 
+import "bytes"
+
 func checkEmptyBatch(c *trial) {
 	c.open()
-	outcomes, err := c.Sink.Deliver(c.within(callTime), nil)
+	outcomes, err := c.Sink.Deliver(c.within(c.patience), nil)
 	if err != nil || len(outcomes) > 0 {
 		c.Errorf("Deliver of no records: %d outcomes, %v", len(outcomes), err)
 	}
@@ -13,7 +15,7 @@ func checkEmptyBatch(c *trial) {
 
 func checkOneRecord(c *trial) {
 	c.open()
-	if err := c.Sink.Health(c.within(callTime)); err != nil {
+	if err := c.Sink.Health(c.within(c.patience)); err != nil {
 		c.Errorf("Health: %v", err)
 	}
 	batch := c.records(1, "a")
@@ -61,7 +63,7 @@ func check8MiB(c *trial) {
 func check20MB(c *trial) {
 	c.open()
 	r := c.record("big")
-	r.Payload = text(20_000_000)
+	r.Payload = bytes.Repeat([]byte("no JSON "), 20_000_000/8)
 	for _, most := range []int64{c.limits.MaxRecordBytes, c.limits.MaxBytes} {
 		if most > 0 && most < int64(r.Size()) {
 			c.Skipf("the sink limits itself to %d bytes", most)

@@ -15,7 +15,7 @@ func checkDoneContext(c *trial) {
 	batch := c.records(3, "a")
 	start := time.Now()
 	outcomes, err := c.deliver(ctx, batch)
-	if took := time.Since(start); took > grace {
+	if took := time.Since(start); took > c.grace {
 		c.Errorf("Deliver with a context that was done took %v", took)
 	}
 	c.wantTruth(batch, outcomes, err)
@@ -33,7 +33,7 @@ func checkShortDeadlines(c *trial) {
 			batch = batch[:c.fits(batch)]
 			start := time.Now()
 			outcomes, err := c.deliver(c.within(d), batch)
-			if took := time.Since(start); took > d+grace {
+			if took := time.Since(start); took > d+c.grace {
 				c.Errorf("Deliver with %v took %v", d, took)
 			}
 			c.wantClaims(batch, outcomes, err)
@@ -71,7 +71,7 @@ func checkHang(c *trial) {
 	}
 	start := time.Now()
 	_ = c.Sink.Health(c.within(300 * time.Millisecond)) // may answer either way: it is not Deliver
-	if took := time.Since(start); took > 300*time.Millisecond+grace {
+	if took := time.Since(start); took > 300*time.Millisecond+c.grace {
 		c.Errorf("Health with 300ms took %v", took)
 	}
 	restore()
@@ -94,7 +94,7 @@ func checkCloseWhileHanging(c *trial) {
 	if err := c.Sink.Close(c.within(time.Second)); err != nil {
 		c.noSecret("an error of Close", err.Error()) // it may fail, but not hang
 	}
-	if took := time.Since(start); took > time.Second+2*grace {
+	if took := time.Since(start); took > time.Second+2*c.grace {
 		c.Errorf("Close with 1s took %v", took)
 	}
 }

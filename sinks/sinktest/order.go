@@ -66,7 +66,7 @@ func checkConcurrent(c *trial) {
 func (c *trial) deliverConcurrently(batch []core.Record) {
 	loan := lend(batch)
 	defer loan.takeBack()
-	outcomes, err := c.Sink.Deliver(c.within(callTime), loan.records)
+	outcomes, err := c.Sink.Deliver(c.within(c.patience), loan.records)
 	if err != nil || len(outcomes) != len(batch) {
 		c.Errorf("one of several Delivers at once: %d outcomes for %d records, %v", len(outcomes), len(batch), err)
 		return

@@ -29,7 +29,7 @@ func checkOutage(c *trial) {
 	c.persist(batch)
 	c.wantArrived(append(before, batch...))
 	c.wantOrder(append(before, batch...))
-	if err := c.Sink.Health(c.within(callTime)); err != nil {
+	if err := c.Sink.Health(c.within(c.patience)); err != nil {
 		c.Errorf("Health after the outage: %v", err)
 	}
 }
@@ -48,7 +48,7 @@ func checkOutageAtOpen(c *trial) {
 		c.nothingClaimed(3*time.Second, c.records(2))
 	}
 	restore()
-	for ctx := c.within(callTime); err != nil; time.Sleep(20 * time.Millisecond) {
+	for ctx := c.within(c.patience); err != nil; time.Sleep(20 * time.Millisecond) {
 		if err = c.Sink.Open(ctx); ctx.Err() != nil {
 			c.Fatalf("Open does not succeed after the outage: %v", err)
 		}
@@ -63,7 +63,7 @@ func (c *trial) nothingClaimed(d time.Duration, batch []core.Record) {
 	c.Helper()
 	start := time.Now()
 	outcomes, err := c.deliver(c.within(d), batch)
-	if took := time.Since(start); took > d+grace {
+	if took := time.Since(start); took > d+c.grace {
 		c.Errorf("Deliver with %v took %v", d, took)
 	}
 	for i, o := range outcomes {
@@ -101,7 +101,7 @@ func (c *trial) wantTruth(batch []core.Record, outcomes []core.Outcome, err erro
 // wantUnhealthy waits for Health to see the outage.
 func (c *trial) wantUnhealthy() {
 	c.Helper()
-	for ctx := c.within(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for ctx := c.within(c.patience); ; time.Sleep(20 * time.Millisecond) {
 		err := c.Sink.Health(ctx)
 		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			c.noSecret("an error of Health", err.Error())

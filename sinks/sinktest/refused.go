@@ -29,7 +29,7 @@ func checkRefusedPlaces(c *trial) {
 		if n < len(batch) {
 			c.Skipf("the sink takes batches of %d only", n)
 		}
-		outcomes, err := c.deliver(c.within(callTime), batch)
+		outcomes, err := c.deliver(c.within(c.patience), batch)
 		if err != nil {
 			c.Fatalf("Deliver with records %v refused: %v", places, err)
 		}
@@ -57,7 +57,7 @@ func checkRefusedKey(c *trial) {
 	if n := c.fits(batch); n < len(batch) {
 		c.Skipf("the sink takes batches of %d only", n)
 	}
-	outcomes, err := c.deliver(c.within(callTime), batch)
+	outcomes, err := c.deliver(c.within(c.patience), batch)
 	if err != nil {
 		c.Fatalf("Deliver: %v", err)
 	}

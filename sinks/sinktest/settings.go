@@ -17,7 +17,7 @@ func checkBadSettings(c *trial) {
 		c.Skip("the harness has no BadSettings")
 	}
 	for _, bad := range c.BadSettings {
-		diagnostics, err := c.Sink.Configure(c.within(callTime), []byte(bad.Settings))
+		diagnostics, err := c.Sink.Configure(c.within(c.patience), []byte(bad.Settings))
 		if err != nil {
 			c.Errorf("Configure(%s): an error instead of a diagnostic: %v", bad.Settings, err)
 			continue
@@ -58,7 +58,7 @@ func checkUnknownSetting(c *trial) {
 	if err != nil {
 		c.Fatal(err)
 	}
-	diagnostics, err := c.Sink.Configure(c.within(callTime), data)
+	diagnostics, err := c.Sink.Configure(c.within(c.patience), data)
 	if err != nil {
 		c.Fatalf("Configure with an unknown setting: an error instead of a diagnostic: %v", err)
 	}
@@ -71,7 +71,7 @@ func checkUnknownSetting(c *trial) {
 // checkNoObject gives the sink what is no JSON object.
 func checkNoObject(c *trial) {
 	for _, data := range []string{`[]`, `null`, `"text"`, `{`, ``, `{} {}`} {
-		diagnostics, err := c.Sink.Configure(c.within(callTime), []byte(data))
+		diagnostics, err := c.Sink.Configure(c.within(c.patience), []byte(data))
 		if err == nil && !refused(diagnostics) {
 			c.Errorf("Configure(%q) is content", data)
 		}
@@ -80,7 +80,7 @@ func checkNoObject(c *trial) {
 
 // checkCorrectedSettings configures after a refusal, which is what a person does.
 func checkCorrectedSettings(c *trial) {
-	if diagnostics, err := c.Sink.Configure(c.within(callTime), []byte(`{"no_such_setting":1}`)); err != nil || !refused(diagnostics) {
+	if diagnostics, err := c.Sink.Configure(c.within(c.patience), []byte(`{"no_such_setting":1}`)); err != nil || !refused(diagnostics) {
 		c.Fatalf("Configure with an unknown setting: %+v, %v", diagnostics, err)
 	}
 	c.open()
@@ -96,11 +96,11 @@ func checkOfflineSettings(c *trial) {
 	restore := c.Outage(c)
 	defer restore()
 	start := time.Now()
-	diagnostics, err := c.Sink.Configure(c.within(callTime), c.Settings)
+	diagnostics, err := c.Sink.Configure(c.within(c.patience), c.Settings)
 	if err != nil || refused(diagnostics) {
 		c.Errorf("Configure needs the destination: %+v, %v", diagnostics, err)
 	}
-	if took := time.Since(start); took > grace {
+	if took := time.Since(start); took > c.grace {
 		c.Errorf("Configure took %v while the destination was away; it must not look at it", took)
 	}
 	if got := c.Received(c); len(got) > 0 {

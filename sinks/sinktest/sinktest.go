@@ -2,6 +2,21 @@
 // repository: Run tests a sink in process, Binary the program that serves it, and both check the same contract, the one
 // written at core.Sink, against a real destination that the author's Harness describes.
 //
+// A sink's whole test is a harness and two calls:
+//
+//	func harness(t testing.TB) sinktest.Harness {
+//		server := newServer(t) // a real destination, new and empty
+//		return sinktest.Harness{
+//			Sink:     mysink.New(),
+//			Settings: []byte(`{"url":"` + server.URL + `"}`),
+//			Received: server.Received,
+//			Outage:   server.Outage,
+//		}
+//	}
+//
+//	func TestSink(t *testing.T)   { sinktest.Run(t, harness) }
+//	func TestPlugin(t *testing.T) { sinktest.Binary(t, sinktest.Build(t, "./cmd/connectd-sink-mine"), harness) }
+//
 // What a harness leaves out is skipped with a line that says so. Run with -race: some checks then find more.
 package sinktest
 

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	callTime = 30 * time.Second // for a call that should work
-	grace    = 2 * time.Second  // how soon after its context's end a call must be back
+	patience = 30 * time.Second // with what should work
+	grace    = 2 * time.Second  // how soon after its context's end a call must be back; generous, for busy machines
 )
 
 // trial is one test with its sink.
@@ -23,6 +23,8 @@ type trial struct {
 	limits core.Limits
 	closed bool
 	seq    int64
+	// Of this trial; the suite's own tests have less of them.
+	patience, grace time.Duration
 }
 
 func newTrial(t testing.TB, h Harness) *trial {
@@ -30,7 +32,7 @@ func newTrial(t testing.TB, h Harness) *trial {
 	if h.Sink == nil || h.Settings == nil || h.Received == nil {
 		t.Fatal("the harness needs a Sink, Settings and Received")
 	}
-	c := &trial{TB: t, Harness: h}
+	c := &trial{TB: t, Harness: h, patience: patience, grace: grace}
 	t.Cleanup(func() {
 		if !c.closed {
 			c.close()
@@ -49,7 +51,7 @@ func (c *trial) within(d time.Duration) context.Context {
 // describe returns the description and keeps its limits.
 func (c *trial) describe() core.Description {
 	c.Helper()
-	d, err := c.Sink.Describe(c.within(callTime))
+	d, err := c.Sink.Describe(c.within(c.patience))
 	if err != nil {
 		c.Fatalf("Describe: %v", err)
 	}
@@ -61,7 +63,7 @@ func (c *trial) describe() core.Description {
 func (c *trial) configure() {
 	c.Helper()
 	c.describe()
-	diagnostics, err := c.Sink.Configure(c.within(callTime), c.Settings)
+	diagnostics, err := c.Sink.Configure(c.within(c.patience), c.Settings)
 	if err != nil {
 		c.Fatalf("Configure: %v", err)
 	}
@@ -73,7 +75,7 @@ func (c *trial) configure() {
 func (c *trial) open() {
 	c.Helper()
 	c.configure()
-	if err := c.Sink.Open(c.within(callTime)); err != nil {
+	if err := c.Sink.Open(c.within(c.patience)); err != nil {
 		c.Fatalf("Open: %v", err)
 	}
 }
@@ -81,7 +83,7 @@ func (c *trial) open() {
 func (c *trial) close() {
 	c.Helper()
 	c.closed = true
-	ctx, cancel := context.WithTimeout(context.Background(), callTime)
+	ctx, cancel := context.WithTimeout(context.Background(), c.patience)
 	defer cancel()
 	if err := c.Sink.Close(ctx); err != nil {
 		c.Errorf("Close: %v", err)
@@ -155,7 +157,7 @@ func (c *trial) noSecret(where, text string) {
 // deliverAll delivers a batch in which every record must be delivered.
 func (c *trial) deliverAll(batch []core.Record) {
 	c.Helper()
-	outcomes, err := c.deliver(c.within(callTime), batch)
+	outcomes, err := c.deliver(c.within(c.patience), batch)
 	if err != nil {
 		c.Fatalf("Deliver of %d records: %v", len(batch), err)
 	}
@@ -170,12 +172,12 @@ func (c *trial) deliverAll(batch []core.Record) {
 // everything is.
 func (c *trial) persist(records []core.Record) {
 	c.Helper()
-	ctx := c.within(callTime)
+	ctx := c.within(c.patience)
 	for len(records) > 0 {
 		n := c.fits(records)
 		outcomes, err := c.deliver(ctx, records[:n])
 		if ctx.Err() != nil {
-			c.Fatalf("%d records could not be delivered in %v: %v", len(records), callTime, err)
+			c.Fatalf("%d records could not be delivered in %v: %v", len(records), c.patience, err)
 		}
 		var again []core.Record
 		for i, o := range outcomes {

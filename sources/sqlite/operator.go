@@ -59,8 +59,11 @@ func (src *Source) Lag(ctx context.Context) (core.Lag, error) {
 }
 
 const infoColumns = `{order}, coalesce(CAST({id} AS TEXT), ''), CAST({key} AS TEXT), CAST({route} AS TEXT), CAST({type} AS TEXT), {state},
-	{state} = 'pending' AND EXISTS (SELECT 1 FROM connectd_inflight i, json_each(i.seqs) j WHERE i.tbl = ?1 AND j.value = {order}),
+	{state} = 'pending' AND {order} IN (SELECT j.value FROM connectd_inflight i, json_each(i.seqs) j WHERE i.tbl = ?1),
 	{attempts}, {deliveries}, {crashes}, CAST({last_error} AS TEXT), +{created}, {available_at}, {published_at}, coalesce(octet_length({payload}), 0)`
+
+// byID finds a row by the id as people write it, also where a column holds it as a blob. The id is the n-th argument.
+func byID(n int) string { return fmt.Sprintf(`({id} = ?%[1]d OR {id} = CAST(?%[1]d AS BLOB))`, n) }
 
 func scanInfo(scan func(...any) error, more ...any) (core.RowInfo, error) {
 	var r core.RowInfo
@@ -95,10 +98,10 @@ func (src *Source) List(ctx context.Context, f core.Filter) ([]core.RowInfo, err
 		add(`{state}`, string(f.State))
 	}
 	if f.Key != "" {
-		add(`CAST({key} AS TEXT)`, f.Key)
+		add(`CAST({key} AS TEXT) COLLATE BINARY`, f.Key)
 	}
 	if f.Type != "" {
-		add(`CAST({type} AS TEXT)`, f.Type)
+		add(`CAST({type} AS TEXT) COLLATE BINARY`, f.Type)
 	}
 	limit := f.Limit
 	if limit <= 0 {
@@ -134,7 +137,7 @@ func (src *Source) Show(ctx context.Context, id string) (core.RowInfo, []core.At
 	defer tx.Rollback()
 	var payload blob
 	var headers text
-	row := tx.QueryRowContext(ctx, src.s.texts().fill(`SELECT `+infoColumns+`, {bytes}, CAST({headers} AS TEXT) FROM {table} WHERE {id} = ?2`), src.s.table, id)
+	row := tx.QueryRowContext(ctx, src.s.texts().fill(`SELECT `+infoColumns+`, CAST({payload} AS BLOB), CAST({headers} AS TEXT) FROM {table} WHERE `+byID(2)), src.s.table, id)
 	info, err := scanInfo(row.Scan, &payload, &headers)
 	if errors.Is(err, sql.ErrNoRows) {
 		return core.RowInfo{}, nil, core.ErrNoRow
@@ -230,7 +233,7 @@ func (src *Source) change(ctx context.Context, id, by, verb, set string, from ..
 		t := src.s.texts()
 		var seq int64
 		var state core.State
-		err := tx.QueryRowContext(ctx, t.fill(`SELECT {order}, {state} FROM {table} WHERE {id} = ?`), id).Scan(&seq, &state)
+		err := tx.QueryRowContext(ctx, t.fill(`SELECT {order}, {state} FROM {table} WHERE `+byID(1)), id).Scan(&seq, &state)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
 			return core.ErrNoRow

@@ -22,6 +22,8 @@ type schema struct {
 	cols   columns
 	// byTrigger: the order column is filled by our trigger, not by AUTOINCREMENT.
 	byTrigger bool
+	// fillCreated: the table has no time of insertion, and init adds one since there is a trigger to fill it.
+	fillCreated bool
 
 	found        map[string]column // by lower-case name
 	objects      map[string]bool   // tables, indexes and triggers, by lower-case name
@@ -31,7 +33,6 @@ type schema struct {
 	withoutRowid bool
 	registered   bool // connectd_outbox and connectd_lease know the table
 	wal          bool
-	utf16        bool
 }
 
 type column struct {
@@ -136,7 +137,10 @@ func (s *schema) readFile(ctx context.Context, q queryer) error {
 	if err := q.QueryRowContext(ctx, "PRAGMA encoding").Scan(&encoding); err != nil {
 		return err
 	}
-	s.wal, s.utf16 = mode == "wal", encoding != "UTF-8"
+	if encoding != "UTF-8" {
+		return fmt.Errorf("the file's text encoding is %s, only UTF-8 can be read byte for byte", encoding)
+	}
+	s.wal = mode == "wal"
 	if s.objects["connectd_outbox"] && s.objects["connectd_lease"] {
 		err := q.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM connectd_outbox o JOIN connectd_lease l USING (tbl) WHERE tbl = ?)", s.table).Scan(&s.registered)
 		if err != nil {
@@ -168,6 +172,7 @@ func (s *schema) settleColumns(cfg Config) error {
 		case found:
 			*r.to = c.name
 		case r.guess && !cfg.mapped(r.name):
+			s.fillCreated = r.name == "created" && !s.objects[strings.ToLower(s.triggerName())]
 			*r.to = ""
 		case r.nullable:
 			lost = append(lost, fmt.Sprintf("no column %s for the %s (map columns.%s to a name, or to null if there is none)", *r.to, r.name, r.name))
@@ -181,7 +186,13 @@ func (s *schema) settleColumns(cfg Config) error {
 	if err := s.checkID(); err != nil {
 		return err
 	}
-	return s.settleOrder(cfg)
+	if err := s.settleOrder(cfg); err != nil {
+		return err
+	}
+	if s.fillCreated = s.fillCreated && s.byTrigger; s.fillCreated {
+		s.cols.created = "created_at"
+	}
+	return nil
 }
 
 // checkID refuses an id that could be there twice, now or later.

@@ -57,9 +57,9 @@ func Open(ctx context.Context, cfg Config) (*Source, error) {
 	}
 	src := &Source{
 		deletePublished: cfg.DeletePublished,
-		write:           connect(cfg.Path, access{mode: "rw", busy: cfg.busy(), wal: true}),
-		read:            connect(cfg.Path, access{mode: "rw", busy: cfg.busy(), wal: true, queryOnly: true}),
-		watch:           connect(cfg.Path, access{mode: "rw", busy: cfg.busy(), wal: true, queryOnly: true}),
+		write:           connect(cfg.Path, access{mode: "rw", busy: cfg.busy()}),
+		read:            connect(cfg.Path, access{mode: "rw", busy: cfg.busy(), queryOnly: true}),
+		watch:           connect(cfg.Path, access{mode: "rw", busy: cfg.busy(), queryOnly: true}),
 	}
 	src.write.SetMaxOpenConns(1)
 	src.read.SetMaxOpenConns(readers)
@@ -81,7 +81,9 @@ func (src *Source) prepare(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("no %s: %w", strings.Join(lost, ", no "), core.ErrNotInitialised)
 	}
 	if !s.wal {
-		return errors.New("the file cannot be used in WAL mode")
+		if err := enterWAL(ctx, src.write, cfg.busy()); err != nil {
+			return err
+		}
 	}
 	src.s = s
 	return src.st.prepare(ctx, src)
@@ -101,7 +103,6 @@ func (cfg Config) busy() time.Duration { return cmp.Or(cfg.BusyTimeout, defaultB
 type access struct {
 	mode      string // rw never creates the file, rwc does
 	busy      time.Duration
-	wal       bool
 	queryOnly bool
 }
 
@@ -110,9 +111,7 @@ func connect(path string, a access) *sql.DB {
 	q := url.Values{"_txlock": {"immediate"}, "_dqs": {"0"}}
 	q.Add("_pragma", "busy_timeout("+strconv.FormatInt(a.busy.Milliseconds(), 10)+")")
 	q.Add("_pragma", "synchronous(NORMAL)")
-	if a.wal {
-		q.Add("_pragma", "journal_mode(WAL)")
-	}
+	q.Add("_pragma", "temp_store(MEMORY)") // what a statement may have to undo
 	if a.queryOnly {
 		q.Add("_pragma", "query_only(1)")
 	}
@@ -131,6 +130,33 @@ func connect(path string, a access) *sql.DB {
 	}
 	return db
 }
+
+// setWAL makes the file's journal a write-ahead log, for good and for every connection.
+const setWAL = "PRAGMA journal_mode = WAL"
+
+// enterWAL sets it. SQLite does not wait for a lock here when others want the same, so we do.
+func enterWAL(ctx context.Context, db *sql.DB, patience time.Duration) error {
+	deadline := time.Now().Add(patience)
+	for {
+		var mode string
+		err := db.QueryRowContext(ctx, setWAL).Scan(&mode)
+		var code interface{ Code() int }
+		switch {
+		case err == nil && mode == "wal":
+			return nil
+		case err == nil:
+			return fmt.Errorf("the file cannot be used in WAL mode, its journal mode stays %s", mode)
+		case !errors.As(err, &code) || code.Code()&0xff != busyCode || time.Now().After(deadline):
+			return fmt.Errorf("%s: %w", setWAL, err)
+		}
+		if err := pause(ctx, 10*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// busyCode is SQLITE_BUSY.
+const busyCode = 5
 
 // transact runs f in a transaction that holds the write lock from its beginning, so that what f reads cannot change
 // under it and the time it reads is not older than the lock.

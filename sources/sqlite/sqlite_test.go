@@ -42,7 +42,7 @@ func TestConformanceOfAnAdoptedTable(t *testing.T) {
 			cfg := sqlite.Config{Path: file(t), Table: `My "Outbox"`, DeletePublished: o.DeletePublished, Columns: columns(
 				"id", "command_id", "key", "select", "type", "k i n d", "headers", `h"h`, "created", "at")}
 			cfg.Columns["route"] = &route
-			exec(t, cfg.Path, `CREATE TABLE "My ""Outbox""" (command_id TEXT PRIMARY KEY, "select" TEXT, "k i n d" TEXT, payload, "h""h" TEXT,
+			execute(t, cfg.Path, `CREATE TABLE "My ""Outbox""" (command_id TEXT PRIMARY KEY, "select" TEXT, "k i n d" TEXT, payload, "h""h" TEXT,
 				route TEXT, at DATETIME NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')))`)
 			return table(t, cfg)
 		},
@@ -64,7 +64,7 @@ func columns(pairs ...string) map[string]*string {
 // application opens the file as an application does.
 func application(t *testing.T, path string) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: path}).EscapedPath()+"?_pragma=busy_timeout(20000)")
+	db, err := sqlOpen(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,11 @@ func application(t *testing.T, path string) *sql.DB {
 	return db
 }
 
-func exec(t *testing.T, path string, statements ...string) {
+func sqlOpen(path string) (*sql.DB, error) {
+	return sql.Open("sqlite", "file:"+(&url.URL{Path: path}).EscapedPath()+"?_pragma=busy_timeout(20000)")
+}
+
+func execute(t *testing.T, path string, statements ...string) {
 	t.Helper()
 	db := application(t, path)
 	for _, s := range statements {

@@ -60,23 +60,22 @@ func (s *schema) texts() texts {
 		}
 		pairs = append(pairs, "{"+r.name+"}", name)
 	}
-	// Bytes as they are: a cast costs nothing where text is UTF-8, and keeps the driver from reading a TEXT column
-	// declared DATETIME as a time. In a UTF-16 file text has to be read as text.
-	payload := "CAST({payload} AS BLOB)"
-	if s.utf16 {
-		payload = "CASE typeof({payload}) WHEN 'blob' THEN {payload} ELSE CAST({payload} AS TEXT) END"
-	}
-	return texts{strings.NewReplacer(append(pairs, "{bytes}", strings.NewReplacer(pairs...).Replace(payload))...)}
+	return texts{strings.NewReplacer(pairs...)}
 }
 
 func (t texts) fill(text string) string { return t.names.Replace(text) }
 
-// rowColumns are read for every row, in the order in which scanRow takes them. Most rows are due and never failed: they
-// cost no look at the clock, and small numbers cost no allocation.
-const rowColumns = `{order}, CAST({id} AS TEXT), CAST({key} AS TEXT), CAST({route} AS TEXT), CAST({type} AS TEXT), {bytes},
-	CAST({headers} AS TEXT), +{created}, {deliveries}, {attempts}, {crashes},
-	CASE {available_at} WHEN 0 THEN 0 ELSE {available_at} - {now} END,
-	CASE WHEN {failing_since} IS NULL THEN 0 ELSE max({now} - {failing_since}, 1) END`
+// rowColumns are read for every row, in the order in which a scanner takes them. Each column has its price in the
+// driver, so what is zero in a row that was never sent comes as one: deliveries, attempts, crashes, the wait and the
+// time since the first failure, in milliseconds, as a JSON array.
+//
+// The casts give bytes as they are stored, and keep the driver from reading text in a column declared DATETIME as a
+// time. For the same reason created has its plus sign: an expression has no declared type.
+const rowColumns = `{order}, CAST({id} AS TEXT), CAST({key} AS TEXT), CAST({route} AS TEXT), CAST({type} AS TEXT), CAST({payload} AS BLOB),
+	CAST({headers} AS TEXT), +{created},
+	CASE WHEN {deliveries} <> 0 OR {available_at} <> 0 OR {attempts} <> 0 OR {crashes} <> 0 THEN json_array({deliveries}, {attempts}, {crashes},
+		CASE {available_at} WHEN 0 THEN 0 ELSE {available_at} - {now} END,
+		CASE WHEN {failing_since} IS NULL THEN 0 ELSE max({now} - {failing_since}, 1) END) END`
 
 // fetch reads one row more than the page may have, to know whether there are more. Its arguments are after, limit and,
 // with leaveOut, the known seqs and the keys that must wait, in JSON; keys as hex, since text may hold anything.

@@ -87,17 +87,25 @@ func (d *Demo) Run(ctx context.Context) (err error) {
 	return nil
 }
 
-// play is the show itself: open the shop, kill the sink after a third, the daemon after two thirds, close, drain.
+// play is the show itself: open the shop, kill the sink after a third, the daemon after two thirds, close, drain. On a
+// slow machine the acts take longer and the shop stays open for them.
 func (d *Demo) play(ctx context.Context, s *screen, shop *shop, relay *relay, arrivals string) error {
-	if err := relay.start(ctx); err != nil {
+	if err := relay.start(); err != nil {
 		return err
 	}
 	defer relay.kill()
 	s.event("connectd is running (pid %d)", relay.pid())
-	open, closeShop := context.WithTimeout(ctx, d.Length)
-	defer closeShop()
-	trading := make(chan error, 1)
-	go func() { trading <- shop.trade(open) }()
+	open, closeShop := context.WithCancel(ctx)
+	traded := make(chan struct{})
+	var tradeErr error // set before traded is closed
+	go func() {
+		defer close(traded)
+		tradeErr = shop.trade(open)
+	}()
+	defer func() {
+		closeShop()
+		<-traded
+	}()
 	watching, stopWatching := context.WithCancel(ctx)
 	watched := make(chan struct{})
 	go func() {
@@ -108,16 +116,21 @@ func (d *Demo) play(ctx context.Context, s *screen, shop *shop, relay *relay, ar
 		stopWatching()
 		<-watched
 	}()
-	for _, act := range []func(context.Context, *screen) error{relay.killSink, relay.killAndRestart} {
-		if err := pause(open, d.Length/3); err != nil {
-			break
+	began := time.Now()
+	for n, act := range []func(context.Context, *screen) error{relay.killSink, relay.killAndRestart} {
+		if err := pause(ctx, time.Until(began.Add(d.Length*time.Duration(n+1)/3))); err != nil {
+			return err
 		}
 		if err := act(ctx, s); err != nil {
 			return err
 		}
 	}
-	if err := <-trading; err != nil {
+	if err := pause(ctx, max(time.Until(began.Add(d.Length)), d.Length/6)); err != nil {
 		return err
+	}
+	closeShop()
+	if <-traded; tradeErr != nil {
+		return tradeErr
 	}
 	s.event("the shop is closed; waiting for what is still on its way")
 	if err := shop.drained(ctx, settleLimit); err != nil {

@@ -41,7 +41,7 @@ func (r *relay) init(ctx context.Context) error {
 }
 
 // start starts the daemon; its log goes to a file.
-func (r *relay) start(context.Context) error {
+func (r *relay) start() error {
 	log, err := os.OpenFile(r.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("open the daemon's log: %w", err)
@@ -164,7 +164,7 @@ func (r *relay) killAndRestart(ctx context.Context, s *screen) error {
 	if err := pause(ctx, 500*time.Millisecond); err != nil {
 		return err
 	}
-	if err := r.start(ctx); err != nil {
+	if err := r.start(); err != nil {
 		return err
 	}
 	s.event("connectd is started again (pid %d)", r.pid())

@@ -87,7 +87,7 @@ func (s *screen) books(b books) {
 	row(b.Committed > 0 && b.InTable == b.Committed, "committed", fmt.Sprintf("%d commands of %d orders", b.Committed, b.Orders))
 	row(b.Invented == 0, "rolled back", fmt.Sprintf("%d commands; %s arrived", b.RolledBack, none(b.Invented)))
 	row(b.Missing == 0, "delivered", fmt.Sprintf("%d of %d", b.Delivered, b.Committed))
-	row(b.Duplicates == b.Marked, "duplicates", fmt.Sprintf("%d, of which %d carry the possible-duplicate mark", b.Duplicates, b.Marked))
+	row(b.Duplicates == b.Marked, "duplicates", duplicates(b))
 	row(b.Reordered == 0, "order per key", fmt.Sprintf("%s out of order in %d keys", none(b.Reordered), b.Keys))
 	s.say("")
 	if b.balanced() {
@@ -95,6 +95,17 @@ func (s *screen) books(b books) {
 		return
 	}
 	s.say(s.paint(red, strings.ToUpper("the books do not balance.")))
+}
+
+func duplicates(b books) string {
+	switch {
+	case b.Duplicates == 0:
+		return "none"
+	case b.Duplicates == b.Marked:
+		return fmt.Sprintf("%d, each with the possible-duplicate mark", b.Duplicates)
+	default:
+		return fmt.Sprintf("%d, and only %d with the possible-duplicate mark", b.Duplicates, b.Marked)
+	}
 }
 
 func none(n int) string {

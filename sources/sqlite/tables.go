@@ -1,0 +1,111 @@
+package sqlite
+
+import (
+	"slices"
+	"strings"
+)
+
+// nowMS is the database's clock: milliseconds since 1970 in UTC. It is written so that the producers' SQLite,
+// which may be old, understands it as a column's default.
+const nowMS = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
+
+// object is an index, a trigger or a table of ours.
+type object struct{ kind, name, sql, why string }
+
+// relayColumn is a column of the outbox table that only the relay writes.
+type relayColumn struct{ name, kind, byDefault string }
+
+func (s *schema) relayColumns() []relayColumn {
+	c := &s.cols
+	list := []relayColumn{
+		{c.state, "TEXT", "'pending'"}, {c.availableAt, "INTEGER", "0"}, {c.attempts, "INTEGER", "0"},
+		{c.deliveries, "INTEGER", "0"}, {c.crashes, "INTEGER", "0"}, {c.lastError, "TEXT", ""},
+		{c.failingSince, "INTEGER", ""}, {c.publishedAt, "INTEGER", ""},
+	}
+	if s.byTrigger {
+		list = append(list, relayColumn{c.order, "INTEGER", ""})
+	}
+	if s.fillCreated {
+		list = append(list, relayColumn{c.created, "INTEGER", ""})
+	}
+	return list
+}
+
+func (c relayColumn) definition() string {
+	if c.byDefault == "" {
+		return quote(c.name) + " " + c.kind
+	}
+	return quote(c.name) + " " + c.kind + " NOT NULL DEFAULT " + c.byDefault
+}
+
+func (s *schema) pendingIndex() string { return "connectd_" + s.table + "_pending" }
+func (s *schema) stoppedIndex() string { return "connectd_" + s.table + "_stopped" }
+func (s *schema) triggerName() string  { return "connectd_" + s.table + "_seq" }
+
+func (s *schema) relayObjects() []object {
+	t, order, state := quote(s.table), quote(s.cols.order), quote(s.cols.state)
+	list := append(slices.Clone(relayTables),
+		object{"index", s.pendingIndex(), "CREATE INDEX IF NOT EXISTS " + quote(s.pendingIndex()) + " ON " + t +
+			"(" + order + ", " + quote(s.cols.availableAt) + ") WHERE " + state + " = 'pending'",
+			"what a fetch reads: pending rows in order, however many others are kept"},
+		object{"index", s.stoppedIndex(), "CREATE INDEX IF NOT EXISTS " + quote(s.stoppedIndex()) + " ON " + t +
+			"(" + order + ") WHERE " + state + " = 'dead' OR " + state + " = 'held'",
+			"dead and held rows, for people and for the keys they hold back"})
+	if !s.byTrigger {
+		return list
+	}
+	this := quote(s.cols.id) + " = NEW." + quote(s.cols.id)
+	if !s.withoutRowid {
+		this = "rowid = NEW.rowid"
+	}
+	tbl, created := literal(s.table), ""
+	if s.fillCreated {
+		created = ", " + quote(s.cols.created) + " = " + nowMS
+	}
+	return append(list,
+		object{"index", s.triggerName() + "_unique", "CREATE UNIQUE INDEX IF NOT EXISTS " + quote(s.triggerName()+"_unique") + " ON " + t +
+			"(" + order + ")", "a row is settled by its " + s.cols.order},
+		object{"trigger", s.triggerName(), "CREATE TRIGGER IF NOT EXISTS " + quote(s.triggerName()) + " AFTER INSERT ON " + t +
+			" WHEN NEW." + order + " IS NULL BEGIN" +
+			" UPDATE connectd_outbox SET last_seq = last_seq + 1 WHERE tbl = " + tbl + ";" +
+			" UPDATE " + t + " SET " + order + " = (SELECT last_seq FROM connectd_outbox WHERE tbl = " + tbl + ")" + created + " WHERE " + this + "; END",
+			"numbers each new row; the table's rowid will not do, since SQLite gives that of a deleted row again and VACUUM may change it"})
+}
+
+// relayTables stand beside the outbox tables, one set a file. Times are milliseconds since 1970, UTC.
+var relayTables = []object{
+	{"table", "connectd_outbox", `CREATE TABLE IF NOT EXISTS connectd_outbox (tbl TEXT NOT NULL PRIMARY KEY, partitions INTEGER NOT NULL DEFAULT 1, changes INTEGER NOT NULL DEFAULT 0, last_seq INTEGER NOT NULL DEFAULT 0)`,
+		"the outbox tables of this file; changes counts operators' changes"},
+	{"table", "connectd_lease", `CREATE TABLE IF NOT EXISTS connectd_lease (tbl TEXT NOT NULL, part INTEGER NOT NULL, owner TEXT, epoch INTEGER NOT NULL DEFAULT 0, lease_until INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (tbl, part)) WITHOUT ROWID`,
+		"who may work on a table, and until when"},
+	{"table", "connectd_worker", `CREATE TABLE IF NOT EXISTS connectd_worker (tbl TEXT NOT NULL, owner TEXT NOT NULL, heartbeat INTEGER NOT NULL, info BLOB, PRIMARY KEY (tbl, owner)) WITHOUT ROWID`,
+		"which daemons live"},
+	{"table", "connectd_inflight", `CREATE TABLE IF NOT EXISTS connectd_inflight (tbl TEXT NOT NULL, part INTEGER NOT NULL, epoch INTEGER NOT NULL, batch INTEGER NOT NULL, seqs TEXT NOT NULL, sent_at INTEGER NOT NULL, PRIMARY KEY (tbl, part, epoch, batch))`,
+		"the rows that may have been sent and are not settled"},
+	{"table", "connectd_attempt", `CREATE TABLE IF NOT EXISTS connectd_attempt (tbl TEXT NOT NULL, seq INTEGER NOT NULL, n INTEGER NOT NULL, at INTEGER NOT NULL, deliveries INTEGER NOT NULL, code TEXT NOT NULL, message TEXT NOT NULL, by TEXT NOT NULL, duration_ms INTEGER NOT NULL, PRIMARY KEY (tbl, seq, n)) WITHOUT ROWID`,
+		"the history of failed attempts and of operators' changes"},
+	{"table", "connectd_receipt", `CREATE TABLE IF NOT EXISTS connectd_receipt (command_id TEXT NOT NULL, consumer TEXT NOT NULL DEFAULT '', status TEXT NOT NULL DEFAULT 'done', result_ref TEXT, at INTEGER NOT NULL DEFAULT (` + nowMS + `), PRIMARY KEY (command_id, consumer)) WITHOUT ROWID`,
+		"consumers' proofs that a command was completed"},
+	{"table", "connectd_ledger", `CREATE TABLE IF NOT EXISTS connectd_ledger (tbl TEXT NOT NULL, day TEXT NOT NULL, state TEXT NOT NULL, count INTEGER NOT NULL, PRIMARY KEY (tbl, day, state)) WITHOUT ROWID`,
+		"how many rows were cleaned, for the audit"},
+}
+
+func (s *schema) createTable() string {
+	c := &s.cols
+	defs := []string{quote(c.order) + " INTEGER PRIMARY KEY AUTOINCREMENT"}
+	if !strings.EqualFold(c.order, c.id) {
+		defs = append(defs, quote(c.id)+" TEXT NOT NULL UNIQUE")
+	}
+	for _, def := range []struct{ name, kind string }{
+		{c.route, "TEXT"}, {c.key, "TEXT"}, {c.kind, "TEXT"}, {c.payload, "BLOB"}, {c.headers, "TEXT"},
+		{c.created, "INTEGER NOT NULL DEFAULT (" + nowMS + ")"},
+	} {
+		if def.name != "" {
+			defs = append(defs, quote(def.name)+" "+def.kind)
+		}
+	}
+	for _, r := range s.relayColumns() {
+		defs = append(defs, r.definition())
+	}
+	return "CREATE TABLE " + quote(s.table) + " (\n  " + strings.Join(defs, ",\n  ") + "\n)"
+}
