@@ -268,7 +268,7 @@ func (s *Sink) Close(ctx context.Context) error {
 	select {
 	case <-s.done:
 		return s.closeErr
-	case <-time.After(killTimeout + 2*reapTimeout):
+	case <-time.After(s.timing.end + 2*reapTimeout):
 		return fmt.Errorf("closing the sink: its process could not be ended: %w", ctx.Err())
 	}
 }
