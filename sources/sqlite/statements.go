@@ -12,12 +12,12 @@ type statements struct {
 	fetch, fetchSome         *sql.Stmt // without and with rows and keys to leave out
 	fence, recover           *sql.Stmt
 	publishRange, publishSet *sql.Stmt
-	settle                   *sql.Stmt
+	settle, note             *sql.Stmt
 	announce, finish, empty  *sql.Stmt
 }
 
 func (st *statements) prepare(ctx context.Context, src *Source) error {
-	t := src.s.texts()
+	t := src.text
 	publish := t.publish
 	if src.deletePublished {
 		publish = t.remove
@@ -34,6 +34,7 @@ func (st *statements) prepare(ctx context.Context, src *Source) error {
 		{&st.publishRange, src.write, publish(t.inRange())},
 		{&st.publishSet, src.write, publish(t.inSet())},
 		{&st.settle, src.write, t.settle()},
+		{&st.note, src.write, t.note()},
 		{&st.announce, src.write, `INSERT INTO connectd_inflight (tbl, part, epoch, batch, seqs, sent_at) VALUES (?, ?, ?, ?, ?, ` + nowMS + `) ON CONFLICT DO NOTHING`},
 		{&st.finish, src.write, `DELETE FROM connectd_inflight WHERE tbl = ? AND part = ? AND epoch = ? AND batch = ?`},
 		{&st.empty, src.write, `UPDATE connectd_inflight SET seqs = '[]' WHERE tbl = ? AND part = ? AND epoch = ? AND batch = ?`},
@@ -123,4 +124,11 @@ func (t texts) settle() string {
 		{available_at} = CASE WHEN ?6 > 0 THEN {now} + ?6 ELSE {available_at} END,
 		{last_error} = coalesce(?7, {last_error})
 		WHERE {order} = ?4 AND {state} = 'pending' AND {deliveries} = ?1`)
+}
+
+// note: table, seq, code, message, by whom, duration in milliseconds. It answers with the line's number.
+func (t texts) note() string {
+	return t.fill(`INSERT INTO connectd_attempt (tbl, seq, n, at, deliveries, code, message, by, duration_ms)
+		SELECT ?1, ?2, (SELECT coalesce(max(n), 0) + 1 FROM connectd_attempt WHERE tbl = ?1 AND seq = ?2), {now}, {deliveries}, ?3, ?4, ?5, ?6
+		FROM {table} WHERE {order} = ?2 RETURNING n`)
 }
