@@ -62,8 +62,7 @@ func (src *Source) settleAll(ctx context.Context, tx *sql.Tx, owner string, list
 	return nil
 }
 
-// publish marks or deletes a group of rows: by ranges where they follow each other, which SQLite walks at half the
-// price of a list.
+// publish marks or deletes a group of rows: by ranges where they follow each other, else by a list.
 func (src *Source) publish(ctx context.Context, tx *sql.Tx, g same, seqs []int64) error {
 	if !slices.IsSorted(seqs) {
 		slices.Sort(seqs)
