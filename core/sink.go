@@ -34,6 +34,13 @@ type Sink interface {
 	Close(ctx context.Context) error
 }
 
+// CrashExpecter is a Sink that wants to know when what it is sent is suspected of killing it, so that its supervisor does
+// not take the death for a fault of the sink. Optional.
+type CrashExpecter interface {
+	// ExpectCrash is called before each call of Deliver.
+	ExpectCrash(on bool)
+}
+
 var (
 	// ErrNotSent is wrapped by an error of Deliver when no record of the batch can have been sent: the sink's
 	// process was not running, or the call was refused before it left.

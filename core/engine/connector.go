@@ -1,10 +1,13 @@
-// Package engine is the leasing engine.
 package engine
 
 import (
 	"context"
-	"errors"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
 	"log/slog"
+	"os"
+	"sync"
 	"time"
 
 	"github.com/connectd/connectd/core"
@@ -22,41 +25,78 @@ type Connector struct {
 	Gate     *Gate  // one for all connectors of the process (NewGate)
 	Log      *slog.Logger
 	Observer Observer // nil: silence
-	// Info, if set, adds what only the daemon knows (plugin pid, rates) to the heartbeat that operators see; it
-	// is called with the connector's own status and returns JSON.
+	// Info, if set, makes the JSON that operators see beside the heartbeat out of the connector's own status, so
+	// that a daemon can add what only it knows (plugin pid, rates).
 	Info func(Status) []byte
+
+	mu     sync.Mutex
+	status Status
+	stop   chan struct{}
 }
 
 // Status is what a connector says of itself.
 type Status struct {
 	Partitions  int       `json:"partitions"` // of the table
 	Owned       int       `json:"owned"`      // leased by this worker
-	InFlight    int       `json:"in_flight"`  // batches announced and not settled
+	InFlight    int       `json:"in_flight"`  // batches announced and not answered
 	Queued      int       `json:"queued"`     // rows in memory
 	Gate        string    `json:"gate"`       // "open", "closed", "quarantined"
 	GateReason  string    `json:"gate_reason,omitempty"`
 	GateUntil   time.Time `json:"gate_until,omitzero"`
-	LastRead    time.Time `json:"last_read,omitzero"` // last successful read of the source, or successful look for leases
+	LastRead    time.Time `json:"last_read,omitzero"` // last time the source answered a read or a look for leases
 	SourceError string    `json:"source_error,omitempty"`
 	Delivered   int64     `json:"delivered"` // records since the start
 	Draining    bool      `json:"draining,omitempty"`
 }
 
-// Run works until ctx is done, then drains and returns nil. It returns an error only when it cannot begin; no fault of
-// the source or the sink ends it.
-func (c *Connector) Run(ctx context.Context) error { return errors.New("not built yet") }
+// NewOwner returns an owner id that no other process start has: the host's name, for people's eyes, and 64 random bits.
+func NewOwner() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	var b [8]byte
+	rand.Read(b[:])
+	return fmt.Sprintf("%.40s-%s", host, hex.EncodeToString(b[:]))
+}
 
 // Status may be called at any time from any goroutine.
-func (c *Connector) Status() Status { return Status{} }
+func (c *Connector) Status() Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.status
+}
 
-// Stop cuts a drain short: running calls are cancelled and settled as unknown.
-func (c *Connector) Stop() {}
+// Stop cuts a drain short, or ends a connector without one: running calls are cancelled and settled as unknown. It may
+// be called from any goroutine and more than once.
+func (c *Connector) Stop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stop == nil {
+		c.stop = make(chan struct{})
+	}
+	select {
+	case <-c.stop:
+	default:
+		close(c.stop)
+	}
+}
 
-// NewOwner returns a random owner id, unique per process start, that begins with the host's name for people's eyes.
-func NewOwner() string { return "" }
+func (c *Connector) stopping() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stop == nil {
+		c.stop = make(chan struct{})
+	}
+	return c.stop
+}
 
-// Gate is the process's send gate.
-type Gate struct{}
-
-// NewGate returns an open gate.
-func NewGate() *Gate { return &Gate{} }
+// Run works until ctx is done, then drains and returns nil. It returns an error only when it cannot begin; no fault of
+// the source or the sink ends it. Every goroutine it starts has ended when it returns, unless a source or a sink
+// ignores its context for longer than the drain's grace.
+func (c *Connector) Run(ctx context.Context) error {
+	if err := c.Policy.Validate(); err != nil {
+		return fmt.Errorf("connector %s: %w", c.Name, err)
+	}
+	return newRunner(c).run(ctx)
+}

@@ -28,11 +28,23 @@ type NoObserver struct{}
 
 var _ Observer = NoObserver{}
 
-// Read does nothing, as all methods of NoObserver.
-func (NoObserver) Read(int, time.Duration, error)                             {}
+// Read does nothing.
+func (NoObserver) Read(int, time.Duration, error) {}
+
+// Called does nothing.
 func (NoObserver) Called(int, time.Duration, map[core.OutcomeKind]int, error) {}
-func (NoObserver) Settled(map[core.State]int, int, map[string]int)            {}
-func (NoObserver) Stepped(time.Duration, error)                               {}
-func (NoObserver) Acquired(int, int)                                          {}
-func (NoObserver) Lost(int)                                                   {}
-func (NoObserver) Released(int)                                               {}
+
+// Settled does nothing.
+func (NoObserver) Settled(map[core.State]int, int, map[string]int) {}
+
+// Stepped does nothing.
+func (NoObserver) Stepped(time.Duration, error) {}
+
+// Acquired does nothing.
+func (NoObserver) Acquired(int, int) {}
+
+// Lost does nothing.
+func (NoObserver) Lost(int) {}
+
+// Released does nothing.
+func (NoObserver) Released(int) {}

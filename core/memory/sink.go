@@ -260,12 +260,14 @@ func (s *Sink) Violations() []string {
 	return slices.Clone(s.watch.violations)
 }
 
-// GaveUp tells the sink that the row was buried, held or skipped although its last outcome asked for another try, so that
-// later records of its key are no violation.
-func (s *Sink) GaveUp(id string) {
+// Excuse names rows that may be buried, held or skipped although their last outcome asked for another try, so that later
+// records of their keys are no violation. Call it before they are sent.
+func (s *Sink) Excuse(ids ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.watch.gaveUp(id)
+	for _, id := range ids {
+		s.watch.excused[id] = true
+	}
 }
 
 // Block returns a Before that waits until release is closed or the call's context is done.

@@ -188,8 +188,8 @@ func TestSinkViolations(t *testing.T) {
 		}, ""},
 		"goes on after giving up": {func(t *testing.T, s *memory.Sink) {
 			s.Decide(retry(1))
+			s.Excuse("id-1")
 			deliver(t, s, record(1, "a"))
-			s.GaveUp("id-1")
 			deliver(t, s, record(2, "a"))
 		}, ""},
 		"a key twice at once": {func(t *testing.T, s *memory.Sink) {

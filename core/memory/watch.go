@@ -11,13 +11,15 @@ import (
 //   - two batches at the same time share a key;
 //   - a batch has a key's records out of seq order;
 //   - a record is sent although an earlier one of its key was sent, must be sent again, and is not in the same batch;
-//   - a record is sent for the first time after a later one of its key.
+//   - a record is sent for the first time after a later one of its key;
+//
+// except that records named by excuse may be passed.
 //
 // Repeating what was delivered is allowed. A worker that lost its lease may break these rules once, with what it had
 // announced. Seqs are those of one outbox table; records without a key have no order.
 type watch struct {
 	keys       map[string]*lane
-	byID       map[string]place
+	excused    map[string]bool // ids that may be passed by the later records of their key
 	violations []string
 }
 
@@ -39,7 +41,7 @@ type place struct {
 const maxViolations = 100
 
 func newWatch() watch {
-	return watch{keys: map[string]*lane{}, byID: map[string]place{}}
+	return watch{keys: map[string]*lane{}, excused: map[string]bool{}}
 }
 
 func (w *watch) report(format string, args ...any) {
@@ -52,6 +54,7 @@ func (w *watch) report(format string, args ...any) {
 func (w *watch) begin(batch []core.Record) []place {
 	places := make([]place, len(batch)) // the zero place for a record without a key
 	inBatch := map[string][]int64{}
+	excused := map[int64]bool{}
 	for i := range batch {
 		r := &batch[i]
 		if !r.Keyed {
@@ -59,8 +62,10 @@ func (w *watch) begin(batch []core.Record) []place {
 		}
 		p := place{key: strings.Clone(r.Key), seq: r.Seq}
 		places[i] = p
-		w.byID[strings.Clone(r.ID)] = p
 		inBatch[p.key] = append(inBatch[p.key], p.seq)
+		if w.excused[r.ID] {
+			excused[p.seq] = true
+		}
 	}
 	for key, seqs := range inBatch {
 		l := w.keys[key]
@@ -72,13 +77,13 @@ func (w *watch) begin(batch []core.Record) []place {
 		if l.calls > 1 {
 			w.report("key %q is in %d calls at once", key, l.calls)
 		}
-		w.check(key, l, seqs)
+		w.check(key, l, seqs, excused)
 	}
 	return places
 }
 
 // check compares one key's part of a batch with the key's past.
-func (w *watch) check(key string, l *lane, seqs []int64) {
+func (w *watch) check(key string, l *lane, seqs []int64, excused map[int64]bool) {
 	together := map[int64]bool{}
 	for i, seq := range seqs {
 		together[seq] = true
@@ -90,7 +95,7 @@ func (w *watch) check(key string, l *lane, seqs []int64) {
 		if l.delivered[seq] {
 			continue
 		}
-		if seq < l.highest && !l.owed[seq] {
+		if seq < l.highest && !l.owed[seq] && !excused[seq] {
 			w.report("key %q: seq %d is sent for the first time after %d", key, seq, l.highest)
 		}
 		for owed := range l.owed {
@@ -100,7 +105,9 @@ func (w *watch) check(key string, l *lane, seqs []int64) {
 		}
 	}
 	for _, seq := range seqs {
-		l.owed[seq] = true
+		if !excused[seq] {
+			l.owed[seq] = true
+		}
 		l.highest = max(l.highest, seq)
 	}
 }
@@ -120,18 +127,12 @@ func (w *watch) end(places []place, outcomes []core.Outcome) {
 		if i >= len(outcomes) {
 			continue
 		}
-		switch outcomes[i].Kind {
-		case core.Delivered:
+		switch o := outcomes[i]; {
+		case o.Kind == core.Delivered:
 			l.delivered[p.seq] = true
 			delete(l.owed, p.seq)
-		case core.Permanent:
+		case o.Kind == core.Permanent && o.Scope != core.ScopeSink:
 			delete(l.owed, p.seq)
 		}
-	}
-}
-
-func (w *watch) gaveUp(id string) {
-	if p, ok := w.byID[id]; ok {
-		delete(w.keys[p.key].owed, p.seq)
 	}
 }

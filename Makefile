@@ -1,0 +1,38 @@
+# Needs Go, make, and gcc for the race detector. `make` alone lists what there is.
+GO      ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+# Pinned in a module of its own; the first run builds it, which takes a minute or two.
+LINTER  := $(GO) tool -modfile=.ci/tools/go.mod golangci-lint
+# The simulation's runs, each with another seed.
+SEEDS   ?= 20000
+
+.DEFAULT_GOAL := help
+.PHONY: help demo build test lint format bench chaos generate
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: build ## a relay on a temporary SQLite file, with a receiver and live output
+	bin/connectd demo
+
+build: ## bin/connectd, one static binary
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/connectd ./cmd/connectd
+
+test: ## every test, with the race detector
+	$(GO) vet ./...
+	$(GO) test -race -shuffle=on ./...
+
+lint: ## the linters and the import rules of .golangci.yml
+	$(LINTER) run ./...
+
+format: ## rewrite the code as lint wants it
+	$(LINTER) fmt ./...
+
+bench: ## the benchmarks
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+chaos: ## long runs that break things at random: the engine's simulation with SEEDS seeds
+	$(GO) test -count=1 -timeout 2h -run '^TestSimulation$$' ./core/engine -sim.seeds $(SEEDS)
+
+generate: ## the generated code
+	$(GO) generate ./...

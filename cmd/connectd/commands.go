@@ -1,0 +1,9 @@
+package main
+
+// commands is the command line, as the README and `connectd help` show it.
+func commands() []*command {
+	return []*command{
+		runCommand(), checkCommand(), initCommand(), statusCommand(), rowsCommand(), pluginsCommand(), schemaCommand(),
+		demoCommand(), versionCommand(), serveSinkCommand(),
+	}
+}

@@ -1,0 +1,266 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/engine"
+)
+
+// Connector is a configured source/sink pair, ready to be started.
+type Connector struct {
+	Name   string
+	Policy engine.Policy
+	// Open opens the outbox table. An error that wraps core.ErrNotInitialised waits for a person.
+	Open func(ctx context.Context) (Outbox, error)
+	// Start starts the sink's process, returns at once and supervises it until Close. Its error says what a person
+	// must change.
+	Start func(log *slog.Logger) (Plugin, error)
+}
+
+// Outbox is an outbox table: what the engine works on and what people look at.
+type Outbox interface {
+	core.Source
+	core.Operator
+}
+
+// Plugin is a sink in its supervised process.
+type Plugin interface {
+	core.Sink
+	// Ready waits until the sink is open. Its error says what a person must change.
+	Ready(ctx context.Context) error
+	Process() PluginHealth
+}
+
+const (
+	retryFirst = 500 * time.Millisecond // pause before a start that failed is tried again, doubled up to retryLast
+	retryLast  = 5 * time.Second
+	lagEvery   = 5 * time.Second
+	lagTimeout = 3 * time.Second
+	closeLimit = 10 * time.Second // for a sink to close
+)
+
+// runner keeps one connector running until its context is done.
+type runner struct {
+	Connector
+	owner    string
+	gate     *engine.Gate
+	log      *slog.Logger // names the connector, as the engine and the host do in theirs
+	plain    *slog.Logger
+	observe  *observer
+	rate     *meter
+	base     Info            // what never changes of Info
+	hurry    <-chan struct{} // closed: cut the drain short
+	refusals *refusals
+
+	mu     sync.Mutex
+	state  State
+	reason string
+	conn   *engine.Connector
+	plugin Plugin
+	lag    *core.Lag
+}
+
+// health is the connector as it stands.
+func (r *runner) health(now time.Time) Health {
+	r.mu.Lock()
+	h := Health{Name: r.Name, State: r.state, Reason: r.reason, Lag: r.lag}
+	conn, plugin := r.conn, r.plugin
+	r.mu.Unlock()
+	if plugin != nil {
+		h.Plugin = plugin.Process()
+		if h.State == Starting && h.Reason == "" {
+			h.Reason = "sink: the process is " + h.Plugin.describe()
+		}
+	}
+	if conn != nil {
+		h.Engine = conn.Status()
+		if h.Engine.Draining {
+			h.State = Draining
+		}
+	}
+	return judge(h, now, staleAfter(r.Policy))
+}
+
+// run starts the connector, again and again if need be, and returns when ctx is done and the connector has drained.
+func (r *runner) run(ctx context.Context) {
+	defer r.set(Stopped, "")
+	r.set(Starting, "")
+	pause := retryFirst
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := r.once(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > 2*retryLast {
+			pause = retryFirst
+		}
+		r.fail(err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause/2 + rand.N(pause/2)):
+		}
+		pause = min(2*pause, retryLast)
+	}
+}
+
+// set notes a state and its reason. A reason is logged when it changes, not each time it is met.
+func (r *runner) set(state State, reason string) {
+	r.mu.Lock()
+	changed := state != r.state || reason != r.reason
+	r.state, r.reason = state, reason
+	r.mu.Unlock()
+	switch {
+	case !changed:
+	case state == Failed || reason != "":
+		r.log.Error("connector cannot start, trying again", "state", string(state), "reason", reason)
+	default:
+		r.log.Info("connector " + string(state))
+	}
+}
+
+// fail notes why the connector does not run.
+func (r *runner) fail(err error) {
+	var refusal *refusal
+	switch {
+	case err == nil:
+		r.set(Failed, "the engine stopped")
+	case errors.As(err, &refusal):
+		r.set(Failed, err.Error())
+		r.refusals.add(r.Name, err)
+	case errors.Is(err, core.ErrNotInitialised):
+		r.set(Failed, err.Error())
+	default:
+		r.set(Starting, err.Error())
+	}
+}
+
+// refusal is a sink that cannot work as it is configured or installed.
+type refusal struct{ err error }
+
+func (e *refusal) Error() string { return "sink: " + e.err.Error() }
+func (e *refusal) Unwrap() error { return e.err }
+
+// once opens the source, starts the sink and lets the engine run until ctx is done.
+func (r *runner) once(ctx context.Context) error {
+	source, err := r.Open(ctx)
+	if err != nil {
+		return fmt.Errorf("source: %w", err)
+	}
+	defer func() {
+		if err := source.Close(); err != nil {
+			r.log.Warn("closing the source failed", "error", err)
+		}
+	}()
+	plugin, err := r.Start(r.plain)
+	if err != nil {
+		return &refusal{err}
+	}
+	defer r.close(plugin)
+	r.mu.Lock()
+	r.plugin = plugin
+	r.mu.Unlock()
+	if err := plugin.Ready(ctx); err != nil {
+		return &refusal{err}
+	}
+	description, err := plugin.Describe(ctx)
+	if err != nil {
+		return fmt.Errorf("sink: ask for its limits: %w", err)
+	}
+	return r.work(ctx, source, plugin, description.Limits)
+}
+
+// work lets the engine run, and counts the table beside it.
+func (r *runner) work(ctx context.Context, source Outbox, plugin Plugin, limits core.Limits) error {
+	conn := &engine.Connector{
+		Name: r.Name, Source: source, Sink: plugin, Limits: limits, Policy: r.Policy, Owner: r.owner, Gate: r.gate,
+		Log: r.plain, Observer: r.observe, Info: func(s engine.Status) []byte { return r.info(s, plugin) },
+	}
+	r.mu.Lock()
+	r.conn = conn
+	r.mu.Unlock()
+	r.set(Running, "")
+	r.refusals.started()
+	beside, stop := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() { r.countLag(beside, source) })
+	wg.Go(func() {
+		select {
+		case <-r.hurry:
+			conn.Stop()
+		case <-ended:
+		}
+	})
+	err := conn.Run(ctx)
+	close(ended)
+	stop()
+	wg.Wait()
+	r.mu.Lock()
+	r.conn = nil
+	r.mu.Unlock()
+	return err
+}
+
+// countLag looks at the table every few seconds until ctx is done.
+func (r *runner) countLag(ctx context.Context, source core.Operator) {
+	tick := time.NewTicker(lagEvery)
+	defer tick.Stop()
+	for {
+		bounded, cancel := context.WithTimeout(ctx, lagTimeout)
+		lag, err := source.Lag(bounded)
+		cancel()
+		r.mu.Lock()
+		if r.lag = &lag; err != nil {
+			r.lag = nil
+		}
+		r.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// close closes the sink and its process; a hurried shutdown does not wait for it to flush.
+func (r *runner) close(plugin Plugin) {
+	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+	defer cancel()
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		select {
+		case <-r.hurry:
+			cancel()
+		case <-ended:
+		}
+	}()
+	if err := plugin.Close(ctx); err != nil {
+		r.log.Warn("closing the sink failed", "error", err)
+	}
+	r.mu.Lock()
+	r.plugin = nil
+	r.mu.Unlock()
+}
+
+// info is what the engine publishes with each heartbeat.
+func (r *runner) info(status engine.Status, plugin Plugin) []byte {
+	i := r.base
+	i.Engine, i.Plugin = status, plugin.Process().info()
+	i.Rate, i.Retries = r.rate.perSecond(), r.observe.retried.Load()
+	data, err := json.Marshal(i)
+	if err != nil {
+		r.log.Error("writing the heartbeat's information failed", "error", err)
+		return nil
+	}
+	return data
+}

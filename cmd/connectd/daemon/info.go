@@ -1,0 +1,47 @@
+package daemon
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/connectd/connectd/core/engine"
+)
+
+// Info is what a worker publishes with its heartbeat: what only the daemon knows. The commands read it from the
+// database, so they need no running daemon and no way to reach one.
+type Info struct {
+	Host      string        `json:"host"`
+	PID       int           `json:"pid"`
+	Version   string        `json:"version"`
+	StartedAt time.Time     `json:"started_at"`
+	Rate      float64       `json:"rate"`    // rows published per second, over the last ten seconds
+	Retries   int64         `json:"retries"` // rows put back to be tried again, since the start
+	Engine    engine.Status `json:"engine"`
+	Plugin    InfoPlugin    `json:"plugin"`
+}
+
+// InfoPlugin is the sink's process in Info.
+type InfoPlugin struct {
+	State         string  `json:"state"`
+	PID           int     `json:"pid,omitempty"`
+	Version       string  `json:"version,omitempty"`
+	UptimeSeconds float64 `json:"uptime_seconds,omitempty"`
+	Restarts      int     `json:"restarts"`
+	LastExit      string  `json:"last_exit,omitempty"`
+}
+
+// ParseInfo reads what a worker published. Another version may have written more or less.
+func ParseInfo(data []byte) (Info, error) {
+	var i Info
+	if len(data) == 0 {
+		return i, nil
+	}
+	err := json.Unmarshal(data, &i)
+	return i, err
+}
+
+func (h PluginHealth) info() InfoPlugin {
+	return InfoPlugin{
+		State: h.State, PID: h.PID, Version: h.Version, UptimeSeconds: h.Uptime.Seconds(), Restarts: h.Restarts, LastExit: h.LastExit,
+	}
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"strings"
+
+	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/config"
+)
+
+func initCommand() *command {
+	return &command{
+		name: "init", short: "create what is missing in the databases",
+		long: `Shows what it will do, then does it: creates the outbox table or adds the relay's own columns and index to the
+one that is there, and creates the tables beside it. It never drops anything, and a second time it has nothing to do.
+
+A table that has rows already needs to be told what they are: --existing pending sends them, --existing published
+takes them as sent.`,
+		bind: func(p *program, fs *flag.FlagSet) func(context.Context, []string) error {
+			sel := p.selection(fs)
+			printOnly := fs.Bool("print", false, "show it and do nothing")
+			existing := fs.String("existing", "", "what the rows of an adopted table are: `pending|published`")
+			return func(ctx context.Context, args []string) error {
+				switch {
+				case len(args) > 0:
+					return usagef("init takes no arguments; one connector: connectd init --connector %s", args[0])
+				case *existing != "" && *existing != string(core.Pending) && *existing != string(core.Published):
+					return usagef("--existing is %q, must be pending or published", *existing)
+				}
+				return p.initialise(ctx, sel, *existing, *printOnly)
+			}
+		},
+	}
+}
+
+// initialise prepares the table of each connector. One that fails does not stop the others.
+func (p *program) initialise(ctx context.Context, sel *selection, existing string, printOnly bool) error {
+	list, whole, err := sel.connectors()
+	if err != nil {
+		return err
+	}
+	for _, c := range list {
+		if err := p.initialiseOne(ctx, c, existing, printOnly); err != nil {
+			fmt.Fprintf(p.stderr, "connectd: %s: %v\n", c.Name, err)
+			whole = false
+		}
+	}
+	if !whole {
+		return errReported
+	}
+	return nil
+}
+
+func (p *program) initialiseOne(ctx context.Context, c config.Connector, existing string, printOnly bool) error {
+	steps, apply, err := plan(ctx, c, existing)
+	if err != nil {
+		return err
+	}
+	if len(steps.Steps) == 0 {
+		fmt.Fprintf(p.stderr, "%s: nothing to do\n", c.Name)
+		return nil
+	}
+	fmt.Fprintf(p.stdout, "-- %s (%s)\n", c.Name, place(c))
+	for _, step := range steps.Steps {
+		fmt.Fprintf(p.stdout, "-- %s\n%s;\n", strings.ReplaceAll(step.Why, "\n", "\n-- "), strings.TrimRight(step.SQL, "; \n"))
+	}
+	if printOnly {
+		return nil
+	}
+	if err := apply(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintf(p.stderr, "%s: done\n", c.Name)
+	return nil
+}

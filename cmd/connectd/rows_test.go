@@ -1,0 +1,192 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// failures is an initialised shop with rows in every state a person meets: of key a a dead row and a pending one
+// behind it, of key b a held row with a pending one behind it, a row in backoff, one that is published.
+func failures(t *testing.T, config string) (dir string, s *shop) {
+	t.Helper()
+	dir = shopDir(t, config)
+	s = openShop(t, dir)
+	add := func(id string, key any, state, columns, values string) {
+		s.exec("INSERT INTO outbox (id, aggregateid, type, payload, state"+columns+") VALUES (?, ?, 'order.placed', ?, ?"+values+")",
+			id, key, []byte(`{"id":"`+id+`"}`), state)
+	}
+	soon := ", (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)) + 600000"
+	add("dead", "a", "dead", ", attempts, deliveries, last_error", ", 3, 3, 'the destination said no'")
+	add("behind-dead", "a", "pending", "", "")
+	add("held", "b", "held", ", deliveries, last_error", ", 1, 'uncertain'")
+	add("behind-held", "b", "pending", "", "")
+	add("backoff", "c", "pending", ", attempts, deliveries, last_error, available_at", ", 2, 2, 'connection refused'"+soon)
+	add("behind-backoff", "c", "pending", "", "")
+	add("done", nil, "published", ", deliveries, published_at", ", 1"+soon)
+	add("skipped", nil, "skipped", "", "")
+	return dir, s
+}
+
+func TestRowsList(t *testing.T) {
+	t.Parallel()
+	dir, _ := failures(t, quickstart)
+	connectd(t, dir, "rows", "list").want(t, 0, "behind-held", "the destination said no", "CONNECTOR")
+	r := connectd(t, dir, "rows", "list", "--state", "dead", "--json")
+	r.want(t, 0)
+	var rows []rowView
+	if err := json.Unmarshal([]byte(r.stdout), &rows); err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != 1 || rows[0].ID != "dead" || rows[0].Attempts != 3 || *rows[0].Key != "a" || rows[0].LastError == "" ||
+		rows[0].Connector != "orders" {
+		t.Errorf("%s", r.stdout)
+	}
+	page := connectd(t, dir, "rows", "list", "--limit", "2")
+	if page.want(t, 0, "--after 2"); strings.Contains(page.stdout, "held") {
+		t.Errorf("more than asked: %s", page.stdout)
+	}
+	if next := connectd(t, dir, "rows", "list", "--after", "2", "--limit", "1"); !strings.Contains(next.stdout, "held") {
+		t.Errorf("next page: %s", next.stdout)
+	}
+	empty := connectd(t, shopDir(t, quickstart), "rows", "list", "--json")
+	if empty.want(t, 0); strings.TrimSpace(empty.stdout) != "[]" {
+		t.Errorf("no rows in JSON: %q", empty.stdout)
+	}
+}
+
+func TestRowsShow(t *testing.T) {
+	t.Parallel()
+	dir, s := failures(t, quickstart)
+	s.exec("INSERT INTO outbox (id, payload, headers) VALUES ('binary', x'00ff', '{\"a\":\"b\"}')")
+	s.exec("INSERT INTO outbox (id, payload) VALUES ('large', ?)", strings.Repeat("ä", maxShown))
+	s.exec("INSERT INTO outbox (id, payload, last_error) VALUES ('evil', ?, ?)", "\x1b[2J", "\x1b]0;owned\a")
+	connectd(t, dir, "rows", "show", "dead").want(t, 0, "the destination said no", `{"id":"dead"}`, "text")
+	connectd(t, dir, "rows", "show", "done").want(t, 0, "key          -\n")
+	connectd(t, dir, "rows", "show", "binary").want(t, 0, "base64\nAP8=", `{"a":"b"}`)
+	large := connectd(t, dir, "rows", "show", "large")
+	if large.want(t, 0, "--json prints all", "bytes, text"); len(large.stdout) > maxShown+1000 {
+		t.Errorf("%d bytes printed", len(large.stdout))
+	}
+	if evil := connectd(t, dir, "rows", "show", "evil"); strings.ContainsAny(evil.stdout, "\x1b\a") {
+		t.Errorf("control characters reach the terminal: %q", evil.stdout)
+	}
+	r := connectd(t, dir, "rows", "show", "--json", "binary", "large", "nothing")
+	r.want(t, 1, `no such row with id "nothing" in orders`)
+	var rows []rowView
+	if err := json.Unmarshal([]byte(r.stdout), &rows); err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != 2 || *rows[0].PayloadBase64 != "AP8=" || string(rows[0].Headers) == "" || len(*rows[1].Payload) != 2*maxShown {
+		t.Errorf("%.500s", r.stdout)
+	}
+}
+
+func TestRowsExplain(t *testing.T) {
+	t.Parallel()
+	blocking := strings.Replace(quickstart, "lease: 2s", "lease: 2s, on_dead: block", 1)
+	dir, s := failures(t, blocking)
+	for id, words := range map[string][]string{
+		"dead":           {"failed for good", "the destination said no", "on_dead: block", "rows retry dead", "rows skip dead"},
+		"behind-dead":    {"waits behind row 1 (id dead)", "is dead", "No worker has its partition", "is connectd run running?"},
+		"held":           {"may have been sent", "rows release held", "rows skip held", "Later rows of its key wait"},
+		"behind-held":    {"waits behind row 3 (id held)"},
+		"backoff":        {"is due at", "2 times", "connection refused"},
+		"behind-backoff": {"waits behind row 5 (id backoff)", "due in"},
+		"done":           {"The sink confirmed it at", "1 send"},
+		"skipped":        {"given up"},
+	} {
+		connectd(t, dir, "rows", "explain", id).want(t, 0, words...)
+	}
+	r := connectd(t, dir, "rows", "explain", "nothing", "--json")
+	r.want(t, 1, "rolled back", "cleaned up")
+	var list []explanation
+	if err := json.Unmarshal([]byte(r.stdout), &list); err != nil || len(list) != 1 || list[0].State != "not found" {
+		t.Errorf("%v: %s", err, r.stdout)
+	}
+	s.exec("UPDATE connectd_lease SET owner = 'worker-1', epoch = 1, lease_until = (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)) + 60000")
+	s.exec("INSERT INTO connectd_inflight (tbl, part, epoch, batch, seqs, sent_at) VALUES ('outbox', 0, 1, 1, '[6]', 0)")
+	connectd(t, dir, "rows", "explain", "behind-backoff").want(t, 0, "sending", "Worker worker-1 is sending it", "lease ends in")
+	connectd(t, dir, "rows", "list").want(t, 0, "sending")
+	s.exec("UPDATE connectd_lease SET lease_until = 0")
+	connectd(t, dir, "rows", "explain", "behind-backoff").want(t, 0, "A worker that is gone was sending it")
+}
+
+func TestRowsChange(t *testing.T) {
+	t.Parallel()
+	dir, s := failures(t, quickstart)
+	connectd(t, dir, "rows", "retry", "held").want(t, 1, "row held is held, not dead", "rows explain held")
+	connectd(t, dir, "rows", "release", "dead").want(t, 1, "row dead is dead, not held", "rows retry dead")
+	connectd(t, dir, "rows", "skip", "done").want(t, 1, "row done is published")
+	connectd(t, dir, "rows", "retry", "nothing", "dead").want(t, 1, "retried dead", `"nothing"`)
+	connectd(t, dir, "rows", "release", "held").want(t, 0, "released held")
+	if n := s.count("pending"); n != 6 {
+		t.Errorf("%d rows are pending, want 6", n)
+	}
+	s.exec("UPDATE outbox SET state = 'dead' WHERE id IN ('backoff', 'behind-backoff', 'held')")
+	r := connectdWith(t, dir, "behind-backoff\nheld\n\nheld\n", map[string]string{"USER": "eve"}, "rows", "retry", "--json", "-", "backoff")
+	r.want(t, 0)
+	var done []changeView
+	if err := json.Unmarshal([]byte(r.stdout), &done); err != nil {
+		t.Fatal(err)
+	}
+	var order []string
+	for _, d := range done {
+		order = append(order, d.ID)
+	}
+	if fmt.Sprint(order) != "[held backoff behind-backoff]" {
+		t.Errorf("retried in the order %v, not in the table's", order)
+	}
+	connectd(t, dir, "rows", "show", "held").want(t, 0, "by cli:eve@", "attempts     0")
+	connectd(t, dir, "rows", "explain", "skipped").want(t, 0, "given up")
+}
+
+// TestRowsOfSeveralConnectors: an id is looked for in all tables, and one that is in two of them needs --connector.
+func TestRowsOfSeveralConnectors(t *testing.T) {
+	t.Parallel()
+	second := strings.NewReplacer("orders", "mails", "outbox", "mailbox", "out.jsonl", "mails.jsonl", "connectors:\n", "").Replace(quickstart)
+	dir := shopDir(t, quickstart+second)
+	s := openShop(t, dir)
+	s.exec("INSERT INTO outbox (id, state) VALUES ('both', 'dead'), ('first', 'dead')")
+	s.exec("INSERT INTO mailbox (id, state) VALUES ('both', 'dead'), ('second', 'dead')")
+	connectd(t, dir, "rows", "list").want(t, 0, "orders", "mails")
+	connectd(t, dir, "rows", "retry", "first", "second").want(t, 0, "retried first", "retried second")
+	connectd(t, dir, "rows", "retry", "both").want(t, 1, "choose with --connector")
+	connectd(t, dir, "rows", "retry", "both", "--connector", "mails").want(t, 0, "retried both")
+	if n := s.count("dead"); n != 1 {
+		t.Errorf("%d rows of the other table are dead, want 1", n)
+	}
+	s.exec("DROP TABLE mailbox")
+	connectd(t, dir, "rows", "list").want(t, 1, "both", "mails: ", "connectd init")
+	connectd(t, dir, "status").want(t, 1, "stopped", "unknown", "connectd init")
+}
+
+func TestStatusJSON(t *testing.T) {
+	t.Parallel()
+	dir, s := failures(t, quickstart)
+	r := connectd(t, dir, "status", "--json")
+	r.want(t, 0)
+	var answer struct{ Connectors []connectorStatus }
+	if err := json.Unmarshal([]byte(r.stdout), &answer); err != nil {
+		t.Fatal(err)
+	}
+	c := answer.Connectors[0]
+	if c.State != "stopped" || c.Lag.Rows != 4 || c.Lag.Due != 3 || c.Dead != 1 || c.Held != 1 || c.Leases.Partitions != 1 {
+		t.Errorf("%s", r.stdout)
+	}
+	s.exec("UPDATE outbox SET state = 'published' WHERE state <> 'dead'")
+	d := startDaemon(t, dir)
+	d.ready()
+	d.eventually("status shows the daemon", func() (bool, string) {
+		r := connectd(t, dir, "status", "--json")
+		if err := json.Unmarshal([]byte(r.stdout), &answer); err != nil {
+			t.Fatal(err)
+		}
+		c := answer.Connectors[0]
+		ok := c.State == "running" && len(c.Workers) == 1 && c.Workers[0].Published.PID == d.cmd.Process.Pid &&
+			c.Workers[0].Published.Plugin.PID == d.sinkPID() && c.Workers[0].Leases == 1
+		return ok, r.stdout
+	})
+	connectd(t, dir, "status").want(t, 0, "running", fmt.Sprint("pid ", d.sinkPID()), "1/1")
+}

@@ -1,0 +1,268 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/mattn/go-isatty"
+
+	"github.com/connectd/connectd/cmd/connectd/daemon"
+	"github.com/connectd/connectd/core"
+)
+
+// watchEvery is the pause between two pictures of `status --watch`.
+const watchEvery = 2 * time.Second
+
+func statusCommand() *command {
+	return &command{
+		name: "status", short: "show connectors, lag, failures and workers",
+		long: "Read from the databases; no daemon needs to be running. What only a daemon knows (its sink's process, the\n" +
+			"rate) is what it published with its last heartbeat.",
+		bind: func(p *program, fs *flag.FlagSet) func(context.Context, []string) error {
+			sel := p.selection(fs)
+			asJSON := fs.Bool("json", false, "print JSON")
+			watch := fs.Bool("watch", false, "show it again every two seconds")
+			return func(ctx context.Context, args []string) error {
+				if len(args) > 0 {
+					return usagef("status takes no arguments; one connector: --connector %s", args[0])
+				}
+				show := func() error { return p.status(ctx, sel, *asJSON) }
+				if !*watch {
+					return show()
+				}
+				return p.watch(ctx, show)
+			}
+		},
+	}
+}
+
+// watch repeats show until ctx is done. On a terminal each picture takes the place of the one before.
+func (p *program) watch(ctx context.Context, show func() error) error {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		if isTerminal(p.stdout) {
+			fmt.Fprint(p.stdout, "\x1b[H\x1b[2J")
+		}
+		err := show()
+		select {
+		case <-ctx.Done():
+			return err
+		case <-tick.C:
+		}
+	}
+}
+
+// status prints one picture. A connector that cannot be read is shown with its reason and fails the command.
+func (p *program) status(ctx context.Context, sel *selection, asJSON bool) error {
+	list, whole, err := sel.each(ctx, func(ctx context.Context, t table) connectorStatus { return readStatus(ctx, t) },
+		func(name string, err error) connectorStatus {
+			return connectorStatus{Name: name, State: unknown, Reason: err.Error(), Workers: []workerStatus{}}
+		})
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		err = printJSON(p.stdout, map[string]any{"connectors": list})
+	} else {
+		err = p.printStatus(list)
+	}
+	if err != nil {
+		return err
+	}
+	if !whole || slices.ContainsFunc(list, func(c connectorStatus) bool { return c.State == unknown }) {
+		return errReported
+	}
+	return nil
+}
+
+// unknown is the state of a connector whose table cannot be read.
+const unknown = "unknown"
+
+// connectorStatus is one connector in `status --json`.
+type connectorStatus struct {
+	Name    string         `json:"name"`
+	State   string         `json:"state"` // running, waiting, draining, stopped or unknown
+	Reason  string         `json:"reason,omitempty"`
+	Lag     lagStatus      `json:"lag"`
+	Rate    float64        `json:"rate"` // rows published a second, all workers
+	Retries int64          `json:"retries"`
+	Dead    int64          `json:"dead"`
+	Held    int64          `json:"held"`
+	Sending int64          `json:"sending"`
+	Leases  leaseStatus    `json:"leases"`
+	Workers []workerStatus `json:"workers"`
+}
+
+// lagStatus is what is not yet published.
+type lagStatus struct {
+	Rows             int64   `json:"rows"`
+	Due              int64   `json:"due"`
+	OldestSeconds    float64 `json:"oldest_seconds"`
+	OldestDueSeconds float64 `json:"oldest_due_seconds"`
+	// AtLeast is true when counting stopped at a bound: the true figures are higher.
+	AtLeast bool `json:"at_least,omitempty"`
+}
+
+type leaseStatus struct {
+	Partitions int `json:"partitions"`
+	Held       int `json:"held"` // by a worker, and not expired
+}
+
+// workerStatus is one worker's last heartbeat.
+type workerStatus struct {
+	Owner      string      `json:"owner"`
+	AgeSeconds float64     `json:"age_seconds"`
+	Alive      bool        `json:"alive"`
+	Leases     int         `json:"leases"`
+	Published  daemon.Info `json:"published"`
+}
+
+// readStatus asks the table.
+func readStatus(ctx context.Context, t table) connectorStatus {
+	s := connectorStatus{Name: t.connector, Workers: []workerStatus{}}
+	lag, err := t.ops.Lag(ctx)
+	if err != nil {
+		s.State, s.Reason = unknown, "count the rows: "+err.Error()
+		return s
+	}
+	workers, err := t.ops.Workers(ctx)
+	if err != nil {
+		s.State, s.Reason = unknown, "read the workers: "+err.Error()
+		return s
+	}
+	leases, err := t.ops.Leases(ctx)
+	if err != nil {
+		s.State, s.Reason = unknown, "read the leases: "+err.Error()
+		return s
+	}
+	s.Lag = lagStatus{lag.Pending, lag.Due, lag.Oldest.Seconds(), lag.OldestDue.Seconds(), lag.Capped}
+	s.Dead, s.Held, s.Sending = lag.Dead, lag.Held, lag.InFlight
+	s.Leases.Partitions = len(leases)
+	held := map[string]int{}
+	for _, l := range leases {
+		if l.Owner != "" && l.Left > 0 {
+			s.Leases.Held++
+			held[l.Owner]++
+		}
+	}
+	for _, w := range workers {
+		ws := workerStatus{Owner: w.Owner, AgeSeconds: w.Age.Seconds(), Alive: w.Age < t.policy.Lease, Leases: held[w.Owner]}
+		if ws.Published, err = daemon.ParseInfo(w.Info); err != nil {
+			s.Reason = "worker " + w.Owner + " published what cannot be read: " + err.Error()
+		}
+		if ws.Alive {
+			s.Rate += ws.Published.Rate
+			s.Retries += ws.Published.Retries
+		}
+		s.Workers = append(s.Workers, ws)
+	}
+	return s.judged()
+}
+
+// judged fills in the state, by what the living workers say.
+func (s connectorStatus) judged() connectorStatus {
+	living, draining := 0, 0
+	for _, w := range s.Workers {
+		if !w.Alive {
+			continue
+		}
+		living++
+		switch e := w.Published.Engine; {
+		case e.Draining:
+			draining++
+		case e.SourceError != "":
+			s.State, s.Reason = "waiting", "source: "+e.SourceError
+		case e.Gate != "" && e.Gate != "open":
+			s.State, s.Reason = "waiting", strings.TrimSuffix("sink: gate "+e.Gate+": "+e.GateReason, ": ")
+		}
+	}
+	switch {
+	case living == 0:
+		s.State, s.Reason = "stopped", "no worker is alive"
+	case s.State != "":
+	case draining == living:
+		s.State = "draining"
+	default:
+		s.State = "running"
+	}
+	return s
+}
+
+func (p *program) printStatus(list []connectorStatus) error {
+	heading := []string{"CONNECTOR", "STATE", "LAG", "OLDEST", "RATE", "RETRIES", "DEAD", "HELD", "WORKERS", "LEASES", "PLUGIN", "UPTIME", "REASON"}
+	var rows [][]string
+	for _, s := range list {
+		if s.State == unknown {
+			rows = append(rows, []string{s.Name, s.State, "", "", "", "", "", "", "", "", "", "", line(s.Reason, 400)})
+			continue
+		}
+		lag, oldest := strconv.FormatInt(s.Lag.Rows, 10), "-"
+		if s.Lag.AtLeast {
+			lag += "+"
+		}
+		if s.Lag.Rows > 0 {
+			oldest = span(time.Duration(s.Lag.OldestSeconds * float64(time.Second)))
+		}
+		living, plugin, uptime := s.plugins()
+		rows = append(rows, []string{
+			s.Name, s.State, lag, oldest, strconv.FormatFloat(s.Rate, 'f', 1, 64) + "/s", strconv.FormatInt(s.Retries, 10),
+			strconv.FormatInt(s.Dead, 10), strconv.FormatInt(s.Held, 10), strconv.Itoa(living),
+			fmt.Sprintf("%d/%d", s.Leases.Held, s.Leases.Partitions), plugin, uptime, line(s.Reason, 400),
+		})
+	}
+	return printTable(p.stdout, heading, rows)
+}
+
+// plugins says how many workers live, and names their sinks' processes.
+func (s connectorStatus) plugins() (living int, plugin, uptime string) {
+	var pids, ups []string
+	for _, w := range s.Workers {
+		if !w.Alive {
+			continue
+		}
+		living++
+		state := w.Published.Plugin
+		pid, up := state.State, "-"
+		if state.PID > 0 {
+			pid = "pid " + strconv.Itoa(state.PID)
+			// Its age now: the heartbeat is AgeSeconds old.
+			up = span(time.Duration((state.UptimeSeconds + w.AgeSeconds) * float64(time.Second)))
+		}
+		pids, ups = append(pids, line(pid, 40)), append(ups, up)
+	}
+	if living == 0 {
+		return 0, "-", "-"
+	}
+	return living, strings.Join(pids, ","), strings.Join(ups, ",")
+}
+
+// isTerminal says whether somebody watches w.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && isatty.IsTerminal(f.Fd())
+}
+
+// gateReason says why the worker cannot send, or "".
+func gateReason(workers []core.WorkerInfo, owner string) string {
+	i := slices.IndexFunc(workers, func(w core.WorkerInfo) bool { return w.Owner == owner })
+	if i < 0 {
+		return ""
+	}
+	info, err := daemon.ParseInfo(workers[i].Info)
+	switch {
+	case err != nil || info.Engine.Gate == "" || info.Engine.Gate == "open":
+		return ""
+	case info.Engine.GateReason == "":
+		return "its gate is " + info.Engine.Gate
+	default:
+		return line(info.Engine.GateReason, core.MaxErrorText)
+	}
+}

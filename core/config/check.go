@@ -1,0 +1,128 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/settings"
+)
+
+var (
+	connectorName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+	pluginName    = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
+	// identifier is what databases take as a name when it is quoted, less what could end the quotes.
+	identifier = regexp.MustCompile(`^[\p{L}_][\p{L}\p{N}_$-]{0,63}$`)
+	digest     = regexp.MustCompile(`^[0-9A-Fa-f]{64}$`)
+)
+
+// columns are the keys of source.columns; true marks those that a table may lack.
+var columns = map[string]bool{
+	"id": false, "key": true, "route": true, "type": true, "payload": false, "headers": true, "order": false,
+	"partition": false, "created": true, "state": false, "available_at": false, "attempts": false,
+	"deliveries": false, "crashes": false, "last_error": false, "failing_since": false,
+	"published_at": false,
+}
+
+// checker collects what is wrong with a connector whose single values are right.
+type checker []core.Diagnostic
+
+func (c *checker) wrong(bad bool, pointer, format string, args ...any) {
+	if bad {
+		*c = append(*c, core.Diagnostic{Pointer: pointer, Message: fmt.Sprintf(format, args...)})
+	}
+}
+
+func check(c *Connector) []core.Diagnostic {
+	var d checker
+	d.wrong(!connectorName.MatchString(c.Name), "",
+		"needs a name of 1 to 64 letters, digits, dots, dashes and underscores that begins with a letter or digit")
+	d.source(&c.Source)
+	d.wrong(!pluginName.MatchString(c.Sink.Plugin), "/sink/plugin",
+		"must be a name of 1 to 64 lower-case letters, digits, dashes and underscores")
+	d.wrong(c.Process.SHA256 != "" && !digest.MatchString(c.Process.SHA256), "/process/sha256",
+		"must be a SHA-256 digest, 64 hexadecimal digits")
+	for i, name := range c.Process.Env {
+		d.wrong(!variableName.MatchString(name), fmt.Sprintf("/process/env/%d", i),
+			"must be the name of an environment variable; its value cannot be set here")
+	}
+	retry := c.Delivery.Retry // a maximum of 0 has a problem of its own
+	d.wrong(retry.Max > 0 && retry.Initial > retry.Max, "/delivery/retry/initial", "must not be above delivery.retry.max, %s", retry.Max)
+	return d
+}
+
+func (d *checker) source(s *Source) {
+	switch s.Plugin {
+	case "sqlite":
+		d.wrong(s.Path == "", "/source/path", "is required for sqlite")
+		d.wrong(s.DSN.Reveal() != "", "/source/dsn", "is not for sqlite, which needs source.path")
+	case "postgres", "mysql":
+		d.wrong(s.DSN.Reveal() == "", "/source/dsn", "is required for %s", s.Plugin)
+		d.wrong(s.Path != "", "/source/path", "is for sqlite; %s needs source.dsn", s.Plugin)
+	}
+	if s.Plugin == "sqlite" {
+		d.wrong(!identifier.MatchString(s.Table), "/source/table", "must be the name of a table, without quotes")
+	} else {
+		names := strings.Split(s.Table, ".")
+		bad := len(names) > 2 || slices.ContainsFunc(names, func(n string) bool { return !identifier.MatchString(n) })
+		d.wrong(bad, "/source/table", "must be the name of a table, or schema.table, without quotes")
+	}
+	d.columns(s)
+	d.wrong(s.Poll.Max > 0 && s.Poll.Min > s.Poll.Max, "/source/poll/min", "must not be above source.poll.max, %s", s.Poll.Max)
+}
+
+func (d *checker) columns(s *Source) {
+	used := map[string]string{}
+	for _, column := range slices.Sorted(maps.Keys(s.Columns)) {
+		at, name := "/source/columns/"+settings.Escape(column), s.Columns[column]
+		optional, known := columns[column]
+		switch {
+		case !known:
+			valid := slices.Collect(maps.Keys(columns))
+			d.wrong(true, at, "is not a known column%s", settings.DidYouMean(column, valid))
+			continue
+		case column == "partition" && s.Plugin == "sqlite":
+			d.wrong(true, at, "is not for sqlite, whose tables have one partition")
+			continue
+		case name == nil:
+			d.wrong(!optional, at, "must be the name of a column; this one cannot be absent")
+			continue
+		case !identifier.MatchString(*name):
+			d.wrong(true, at, "must be the name of a column, without quotes")
+			continue
+		}
+		other := used[*name]
+		used[*name] = column
+		// An auto-incremented id gives the order too.
+		d.wrong(other != "" && (other != "id" || column != "order"), at, "is the same column as source.columns.%s", other)
+	}
+}
+
+func (d *Daemon) check() []core.Diagnostic {
+	if err := d.CheckListen(d.HTTP); err != nil {
+		return []core.Diagnostic{{Pointer: "/http", Message: err.Error()}}
+	}
+	return nil
+}
+
+// CheckListen says why the daemon may not serve HTTP on addr, which is host:port or "off": without a token it serves
+// the loopback interface only.
+func (d Daemon) CheckListen(addr string) error {
+	if addr == "off" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if _, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil {
+		return errListen
+	}
+	ip := net.ParseIP(host)
+	if host != "localhost" && (ip == nil || !ip.IsLoopback()) && d.Token.Reveal() == "" {
+		return errNoToken
+	}
+	return nil
+}

@@ -1,0 +1,238 @@
+package engine
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/connectd/connectd/core"
+)
+
+// verdict is what the engine makes of one record's outcome.
+type verdict struct {
+	write      bool // settlement is written; else the row is as if it had not been sent
+	settlement core.Settlement
+	leaves     bool          // the row leaves memory when the settlement has committed
+	until      time.Duration // if not 0, its key waits until then; never: until a reading from the start lets it go
+}
+
+// judge turns a batch's answer into verdicts, one for each entry.
+func (m *machine) judge(b *batch, now time.Duration) []verdict {
+	verdicts := make([]verdict, len(b.entries))
+	for i, e := range b.entries {
+		switch {
+		case b.refused:
+			reason := m.unsendable(e)
+			text := e.row.Invalid
+			if reason == core.ReasonTooLarge {
+				text = fmt.Sprintf("the record has %d bytes, the sink takes %d", e.size, m.limits.MaxRecordBytes)
+			}
+			verdicts[i] = m.dead(e, m.fail(b, reason, text))
+		case b.ans.failure == notSent:
+		case b.ans.failure != noFailure:
+			verdicts[i] = m.uncertain(b, e, now)
+		default:
+			verdicts[i] = m.judgeOutcome(b, e, b.ans.outcomes[i], now)
+		}
+	}
+	return verdicts
+}
+
+func (m *machine) judgeOutcome(b *batch, e *entry, o core.Outcome, now time.Duration) verdict {
+	if o.Kind == core.Unspecified {
+		o.Kind, o.Unknown = core.Retryable, true
+	}
+	switch {
+	case o.Kind == core.Delivered:
+		return verdict{write: true, leaves: true, settlement: core.Settlement{
+			Seq: e.row.Record.Seq, Deliveries: e.row.Deliveries, State: core.Published,
+			Attempts: e.row.Attempts, Crashes: e.row.Crashes,
+		}}
+	case o.Kind == core.NotAttempted:
+		return verdict{}
+	case o.Scope == core.ScopeSink && o.Unknown:
+		return m.uncertain(b, e, now)
+	case o.Kind == core.Throttled && (o.Scope == core.ScopeKey || o.Scope == core.ScopeRecord):
+		wait := min(max(o.RetryAfter, valveBase), throttleLimit)
+		return verdict{leaves: true, until: now + around(m.rand, wait)}
+	case o.Kind == core.Throttled || o.Scope == core.ScopeSink:
+		return verdict{}
+	case o.Kind == core.Permanent:
+		return m.dead(e, m.fail(b, orElse(o.Code, "permanent"), o.Message))
+	default:
+		return m.retry(b, e, o, now)
+	}
+}
+
+// uncertain is the verdict on a row that may or may not have been sent: the next send must know of this one.
+func (m *machine) uncertain(b *batch, e *entry, now time.Duration) verdict {
+	if m.off.settleUnknown {
+		return verdict{}
+	}
+	v := verdict{write: true, settlement: core.Settlement{
+		Seq: e.row.Record.Seq, Deliveries: e.row.Deliveries, State: core.Pending,
+		Attempts: e.row.Attempts, Crashes: e.row.Crashes, Failure: m.fail(b, "unknown", text(b.ans.err)),
+	}}
+	crashed := b.ans.failure == died || b.ans.failure == hung
+	if crashed {
+		v.settlement.Crashes++
+		v.settlement.Failure.Code = core.ReasonCrash
+		if v.settlement.Crashes >= core.MaxCrashes {
+			if m.valve.onTrial {
+				// Something was buried so and nothing delivered since: it may be the sink that dies on everything.
+				// It waits outside memory, where it would be in the way of rows that might clear the sink.
+				v.settlement.Crashes = e.row.Crashes
+				v.leaves, v.until = true, now+quarantine
+			} else {
+				m.valve.onTrial = true
+				return m.bury(v)
+			}
+		}
+	}
+	if m.policy.HoldUncertain {
+		v.settlement.State = core.Held
+		if !crashed {
+			v.settlement.Failure.Code = core.ReasonUncertain
+		}
+		v.leaves, v.until = true, never
+	}
+	return v
+}
+
+// retry is the verdict on a record that failed and may work later: backoff, or the end when the limits say so.
+func (m *machine) retry(b *batch, e *entry, o core.Outcome, now time.Duration) verdict {
+	s := core.Settlement{
+		Seq: e.row.Record.Seq, Deliveries: e.row.Deliveries, State: core.Pending,
+		Attempts: e.row.Attempts + 1, Failure: m.fail(b, orElse(o.Code, "retryable"), o.Message),
+	}
+	if m.off.resetCrashes {
+		s.Crashes = e.row.Crashes
+	}
+	if o.Unknown && m.policy.HoldUncertain {
+		s.State = core.Held
+		s.Failure.Code = core.ReasonUncertain
+		return verdict{write: true, settlement: s, leaves: true, until: never}
+	}
+	failing := time.Duration(0)
+	if e.row.Attempts > 0 {
+		failing = e.row.Failing + (now - e.readAt)
+	}
+	limits := m.policy.Retry
+	if limits.MaxAttempts > 0 && s.Attempts >= limits.MaxAttempts || limits.GiveUpAfter > 0 && failing >= limits.GiveUpAfter {
+		s.Failure.Message = core.CleanText(fmt.Sprintf("gave up after %d attempts: %s", s.Attempts, s.Failure.Message))
+		s.Failure.Code = core.ReasonGaveUp
+		return m.bury(verdict{write: true, settlement: s})
+	}
+	wait := max(jitter(m.rand, limits.Initial, limits.Max, e.row.Attempts), min(o.RetryAfter, throttleLimit), time.Millisecond)
+	if limits.GiveUpAfter > 0 {
+		wait = min(wait, max(limits.GiveUpAfter-failing, time.Millisecond))
+	}
+	s.Delay = wait
+	return verdict{write: true, settlement: s, leaves: true, until: now + wait}
+}
+
+// dead is the verdict on a record that will never work.
+func (m *machine) dead(e *entry, f *core.Failure) verdict {
+	return m.bury(verdict{write: true, settlement: core.Settlement{
+		Seq: e.row.Record.Seq, Deliveries: e.row.Deliveries, Attempts: e.row.Attempts + 1, Failure: f,
+	}})
+}
+
+func (m *machine) bury(v verdict) verdict {
+	v.settlement.State, v.leaves = core.Dead, true
+	if m.policy.BlockOnDead {
+		v.until = never
+	}
+	return v
+}
+
+// judgeSink draws the conclusions about the sink from a batch's answer.
+func (m *machine) judgeSink(b *batch, now time.Duration) {
+	switch b.ans.failure {
+	case cancelled:
+		return
+	case died, hung:
+		if m.valve.onTrial && m.anyAtLast(b) {
+			m.valve.isolate(now, "the sink dies on every record: "+text(b.ans.err))
+			m.log.Error("connector quarantined: its sink keeps dying and nothing was delivered in between; "+
+				"mend the sink or skip the record", "connector", m.name, "error", text(b.ans.err), "seq", b.entries[0].row.Record.Seq)
+			return
+		}
+		m.closeValve(b, now, 0, valveLimit, text(b.ans.err))
+		return
+	case unknown, notSent:
+		m.closeValve(b, now, 0, valveLimit, text(b.ans.err))
+		return
+	}
+	var wait time.Duration
+	var reason string
+	seen := map[core.OutcomeKind]int{}
+	for _, o := range b.ans.outcomes {
+		seen[o.Kind]++
+		if o.Scope == core.ScopeSink && o.Kind != core.Delivered || o.Kind == core.Throttled && o.Scope == core.ScopeDefault {
+			reason = orElse(reason, fmt.Sprintf("%s: %s", orElse(o.Code, o.Kind.String()), o.Message))
+			wait = max(wait, o.RetryAfter)
+		}
+	}
+	n := len(b.ans.outcomes)
+	switch {
+	case reason != "":
+		m.closeValve(b, now, wait, valveLimit, reason)
+	case seen[core.NotAttempted] == n:
+		m.closeValve(b, now, 0, valveLimit, "the sink attempted none of a batch")
+	case seen[core.Delivered] == 0 && seen[core.Throttled] == 0:
+		if m.valve.alike++; m.valve.alike >= alikeLimit || b.probe {
+			m.closeValve(b, now, 0, alikeBackoff, "every record fails: "+b.ans.outcomes[0].Message)
+		}
+	default:
+		if seen[core.Delivered] > 0 {
+			m.valve.onTrial = false
+		}
+		m.openValve()
+	}
+}
+
+// anyAtLast reports whether the batch holds a row whose next crash would bury it.
+func (m *machine) anyAtLast(b *batch) bool {
+	for _, e := range b.entries {
+		if e.row.Crashes >= core.MaxCrashes-1 {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *machine) closeValve(b *batch, now, atLeast, limit time.Duration, reason string) {
+	if m.valve.reason == "" {
+		m.log.Warn("sink gate closed", "connector", m.name, "reason", core.CleanText(reason))
+	}
+	m.valve.close(m.rand, now, atLeast, limit, core.CleanText(reason), b.probe)
+}
+
+func (m *machine) openValve() {
+	if m.valve.reason != "" {
+		m.log.Info("sink gate open again", "connector", m.name, "was", m.valve.reason)
+	}
+	m.valve.passed()
+}
+
+func (m *machine) fail(b *batch, code, message string) *core.Failure {
+	return &core.Failure{Code: core.CleanText(code), Message: core.CleanText(message), Duration: b.ans.took}
+}
+
+func errAnswerCount(got, want int) error {
+	return fmt.Errorf("the sink answered %d outcomes for %d records", got, want)
+}
+
+func orElse(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

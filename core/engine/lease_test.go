@@ -1,0 +1,239 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/engine"
+	"github.com/connectd/connectd/core/memory"
+)
+
+func TestDrainFinishesWhatRunsAndDuplicatesNothing(t *testing.T) {
+	inBubble(t, 4, func(w *world) {
+		w.insert(3000, 100)
+		w.sink.Before(memory.Delay(300 * time.Millisecond))
+		stop := w.start(w.connector(nil))
+		w.wait(10*time.Second, "calls run", func() bool { return w.sink.Calls() >= 4 })
+		stop()
+		for part := range 4 {
+			if owner, _, _ := w.source.Lease(part); owner != "" {
+				t.Errorf("partition %d still belongs to %s", part, owner)
+			}
+			if in := w.source.Inflight(part); len(in) > 0 {
+				t.Errorf("partition %d: inflight rows left: %v", part, in)
+			}
+		}
+		w.sink.Before(nil)
+		defer w.start(w.connector(nil))()
+		w.publishAll(10 * time.Second)
+		if n := len(w.sink.Arrivals()); n != w.n {
+			t.Errorf("%d arrivals for %d rows", n, w.n)
+		}
+	})
+}
+
+func TestDrainCutShortSettlesAsUnknownAndReleases(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.insert(5, 5)
+		w.sink.Before(memory.Block(nil)) // until its context ends
+		c := w.connector(func(c *engine.Connector) { c.Policy.Timeout, c.Policy.Drain = time.Hour, 2*time.Second })
+		stop := w.start(c)
+		w.wait(5*time.Second, "a call runs", func() bool { return w.sink.Calls() > 0 })
+		began := time.Now()
+		stop()
+		if d := time.Since(began); d < 2*time.Second || d > 3*time.Second {
+			t.Errorf("the drain took %v, want 2s and a little", d)
+		}
+		if owner, _, _ := w.source.Lease(0); owner != "" {
+			t.Error("the lease was not released")
+		}
+		for _, r := range w.source.Rows() {
+			if r.State != core.Pending || r.Deliveries != 1 || r.Attempts != 0 || r.Crashes != 0 {
+				t.Errorf("row %s: %+v", r.ID, r)
+			}
+		}
+		w.sink.Before(nil)
+		defer w.start(w.connector(nil))()
+		w.publishAll(5 * time.Second)
+		for _, a := range w.sink.Arrivals() {
+			if !a.Record.PossibleDuplicate() {
+				t.Errorf("row %s was sent again without the mark", a.Record.ID)
+			}
+		}
+	})
+}
+
+func TestASecondSignalCutsTheDrainShort(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.insert(5, 5)
+		w.sink.Before(memory.Block(nil))
+		c := w.connector(func(c *engine.Connector) { c.Policy.Timeout, c.Policy.Drain = time.Hour, time.Hour })
+		stop := w.start(c)
+		w.wait(5*time.Second, "a call runs", func() bool { return w.sink.Calls() > 0 })
+		began := time.Now()
+		time.AfterFunc(time.Second, c.Stop)
+		stop()
+		if d := time.Since(began); d > 2*time.Second {
+			t.Errorf("the drain took %v after a second signal at 1s", d)
+		}
+		c.Stop() // again, and after the end: harmless
+	})
+}
+
+func TestADrainWithTheDatabaseAwayEnds(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.insert(5, 5)
+		f := &faultySource{Source: w.source}
+		w.sink.Before(func(context.Context, []core.Record) error { f.away(); return nil })
+		stop := w.start(w.connector(func(c *engine.Connector) { c.Source, c.Policy.Drain = f, time.Second }))
+		w.wait(5*time.Second, "a call ran", func() bool { return w.sink.Calls() > 0 })
+		began := time.Now()
+		stop()
+		if d := time.Since(began); d > 15*time.Second {
+			t.Errorf("the drain took %v", d)
+		}
+		if owner, _, _ := w.source.Lease(0); owner == "" {
+			t.Error("the lease was given back although the batch could not be settled")
+		}
+	})
+}
+
+func TestG5AWorkerThatLostItsLeaseChangesNothing(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.zombies = true
+		w.insert(10, 10)
+		f := &faultySource{Source: w.source}
+		release := make(chan struct{})
+		first := true
+		w.sink.Before(func(ctx context.Context, b []core.Record) error {
+			if first {
+				first = false
+				f.frozen() // the first worker's database connection hangs from here on
+				<-release  // and its call ends late, whatever its context says
+			}
+			return nil
+		})
+		stopZombie := w.start(w.connector(func(c *engine.Connector) { c.Source, c.Policy.Timeout = f, 5*time.Minute }))
+		w.wait(5*time.Second, "the first worker's call runs", func() bool { return w.sink.Calls() == 1 })
+		defer w.start(w.connector(nil))()
+		w.publishAll(45 * time.Second)
+		before := fmt.Sprint(w.source.Rows())
+		close(release)
+		f.set(nil)
+		time.Sleep(time.Minute)
+		stopZombie()
+		if after := fmt.Sprint(w.source.Rows()); after != before {
+			t.Errorf("the first worker changed rows after its lease was gone:\n%s\n%s", before, after)
+		}
+		marked := map[string]bool{}
+		for _, a := range w.sink.Arrivals() {
+			marked[a.Record.ID] = marked[a.Record.ID] || a.Record.PossibleDuplicate()
+		}
+		for id, n := range w.sent() {
+			if n > 1 && !marked[id] {
+				t.Errorf("row %s was sent %d times and no copy is marked", id, n)
+			}
+		}
+	})
+}
+
+func TestTheDatabaseAwayLongerThanTheLeaseRepeatsNothing(t *testing.T) {
+	inBubble(t, 2, func(w *world) {
+		w.insert(200, 20)
+		f := &faultySource{Source: w.source}
+		w.sink.Before(func(context.Context, []core.Record) error {
+			f.away()
+			return nil
+		})
+		defer w.start(w.connector(func(c *engine.Connector) { c.Source, c.Policy.HoldUncertain = f, true }))()
+		w.wait(5*time.Second, "calls ran", func() bool { return w.sink.Calls() > 0 })
+		time.Sleep(10 * time.Minute)
+		w.sink.Before(nil)
+		f.set(nil)
+		w.publishAll(time.Minute) // nothing is held: what was answered is settled under the revived lease
+		for id, n := range w.sent() {
+			if n != 1 {
+				t.Errorf("row %s was sent %d times", id, n)
+			}
+		}
+	})
+}
+
+func TestF1LoopsSurviveDaysOfErrors(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		f := &faultySource{Source: w.source}
+		c := w.connector(func(c *engine.Connector) { c.Source = f })
+		defer w.start(c)()
+		w.insert(5, 5)
+		w.publishAll(5 * time.Second)
+		f.away()
+		time.Sleep(5 * 24 * time.Hour)
+		if s := c.Status(); s.SourceError == "" || time.Since(s.LastRead) < 24*time.Hour {
+			t.Errorf("status does not tell that the source is away: %+v", s)
+		}
+		if n := f.count("renew") + f.count("heartbeat") + f.count("fetch") + f.count("acquire"); n > 5*24*3600*5 {
+			t.Errorf("%d calls in five days: no backoff", n)
+		}
+		f.set(nil)
+		w.insert(5, 5)
+		w.publishAll(10 * time.Second)
+	})
+}
+
+func TestPartitionsAreSharedEvenlyAndHandedOverCleanly(t *testing.T) {
+	inBubble(t, 16, func(w *world) {
+		lease := engine.DefaultPolicy().Lease
+		w.sink.Before(memory.Delay(50 * time.Millisecond))
+		owned := func(c *engine.Connector) int {
+			n := 0
+			for part := range 16 {
+				if owner, _, _ := w.source.Lease(part); owner == c.Owner {
+					n++
+				}
+			}
+			return n
+		}
+		working := make(chan struct{})
+		stopped := make(chan struct{})
+		go func() {
+			defer close(stopped)
+			for range 6000 {
+				w.insert(1, 97)
+				select {
+				case <-working:
+					return
+				case <-time.After(50 * time.Millisecond):
+				}
+			}
+		}()
+		a, b, c := w.connector(nil), w.connector(nil), w.connector(nil)
+		stopA := w.start(a)
+		w.wait(time.Second, "the first has all", func() bool { return owned(a) == 16 })
+		stopB := w.start(b)
+		w.wait(2*lease, "two share evenly", func() bool { return owned(a) == 8 && owned(b) == 8 })
+		stopC := w.start(c)
+		w.wait(2*lease, "three share evenly", func() bool { return owned(a) <= 6 && owned(b) <= 6 && owned(c) >= 4 })
+		stopA()
+		w.wait(2*lease, "two share evenly again", func() bool { return owned(b) == 8 && owned(c) == 8 })
+		stopB()
+		w.wait(2*lease, "the last has all", func() bool { return owned(c) == 16 })
+		close(working)
+		<-stopped
+		w.publishAll(10 * time.Second)
+		stopC()
+		for id, n := range w.sent() {
+			if n != 1 {
+				t.Errorf("row %s was sent %d times in a clean hand-over", id, n)
+			}
+		}
+	})
+}
+
+func TestNoTwoOwnersAlike(t *testing.T) {
+	if a, b := engine.NewOwner(), engine.NewOwner(); a == b || len(a) < 17 {
+		t.Errorf("owners %q and %q", a, b)
+	}
+}

@@ -1,0 +1,308 @@
+package engine
+
+import (
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/connectd/connectd/core"
+)
+
+// machine is the engine of one connector without clock, goroutines or I/O. It is told what happened, by the methods
+// named in ops.go, and answers, by next, with what to do. One goroutine at a time calls it. So the same code runs
+// under a Connector and, replayable from a seed, in the simulation.
+type machine struct {
+	name   string
+	policy Policy
+	limits core.Limits
+	gate   *Gate
+	rand   *rand.Rand
+	log    *slog.Logger
+	obs    Observer
+	off    rulesOff
+
+	parts     []*partition // owned, by number
+	total     int          // partitions of the table; 0: not known yet
+	live      int          // live workers
+	changes   int64        // operators' changes, as last heard
+	over      int          // pulses in a row that found this worker above its share
+	pulsing   bool
+	acquiring bool
+	renewing  bool
+	pulseAt   time.Duration
+	acquireAt time.Duration
+	renewAt   time.Duration
+	failures  int // source calls that failed in a row
+
+	valve     valve
+	inFlight  int // batches announced or being announced, and not answered
+	careful   *batch
+	claimed   bool // the send gate is held or waited for
+	turn      int  // the partition that may begin first
+	draining  bool
+	hurried   bool
+	published int64
+	lastRead  time.Duration
+	sourceErr string
+
+	ops   []op
+	alarm time.Duration
+}
+
+// rulesOff switches single rules off, so that the simulation can prove that each is needed. Nothing else sets it.
+type rulesOff struct {
+	busy          bool // a key may be in several batches at once
+	behind        bool // rows of a key that must wait are taken as they come
+	noteBehind    bool // a key whose row is not due is not held back
+	blockAbove    bool // a blocked key's rows below the blocking one wait too
+	floor         bool // reads begin at the reading position
+	known         bool // a read may bring rows that are in memory
+	announce      bool // a batch is sent before its announcement is known to have committed
+	repeat        bool // a step of unknown outcome is taken for not done
+	tombstone     bool // a repeated announcement's inflight row is deleted
+	settleUnknown bool // an unknown call is not written down
+	resetCrashes  bool // an answer leaves crashes as they are
+	gate          bool // there are no careful sends
+	gateShared    bool // normal calls run beside a careful one
+	gateEarly     bool // the gate is given back at the answer
+	handOver      bool // a partition is released with batches in flight
+	deadline      bool // sends go on past the local deadline
+}
+
+func newMachine(c *Connector, r *rand.Rand) *machine {
+	obs := c.Observer
+	if obs == nil {
+		obs = NoObserver{}
+	}
+	return &machine{name: c.Name, policy: c.Policy, limits: c.Limits, gate: c.Gate, rand: r, log: c.Log, obs: obs, live: 1, lastRead: -1}
+}
+
+// next returns what to do now and when to ask again if nothing happens before.
+func (m *machine) next(now time.Duration) ([]op, time.Duration) {
+	m.ops, m.alarm = nil, never
+	m.leases(now)
+	if n := len(m.parts); n > 0 {
+		m.turn = (m.turn + 1) % n
+		for i := range n {
+			m.work(m.parts[(m.turn+i)%n], now)
+		}
+	}
+	m.claimGate(now)
+	return m.ops, m.alarm
+}
+
+func (m *machine) do(o op) { m.ops = append(m.ops, o) }
+
+// at makes next be called at t, or earlier, and reports whether t has come.
+func (m *machine) at(t, now time.Duration) bool {
+	if now >= t {
+		return true
+	}
+	m.alarm = min(m.alarm, t)
+	return false
+}
+
+// work lets one partition do what it can.
+func (m *machine) work(p *partition, now time.Duration) {
+	if !p.suspended && !m.off.deadline && m.at(p.deadline, now) {
+		m.suspend(p, now, "its deadline passed without a confirmed renewal")
+	}
+	if p.suspended {
+		if m.careful != nil && m.careful.p == p && m.at(p.deadline, now) {
+			m.endCareful()
+		}
+		return
+	}
+	if !p.releasing {
+		m.read(p, now)
+		switch {
+		case p.stepping:
+		case p.step != nil: // of unknown outcome
+			if m.at(p.step.retryAt, now) {
+				m.issue(p, now)
+			}
+		case m.makeStep(p, now):
+		case (p.draining || m.draining) && (len(p.batches) == 0 || m.off.handOver) && !p.reading:
+			p.releasing = true
+			m.do(opRelease{p})
+		}
+	}
+	m.send(p, now)
+}
+
+// room is how many more rows and bytes may be read into p's memory. The connector's budget, twice what can be in
+// flight, is shared evenly by its partitions.
+func (m *machine) room(p *partition) (int, int64) {
+	return m.rowShare() - len(p.rows), m.byteShare() - p.bytes
+}
+
+func (m *machine) rowShare() int {
+	n := max(len(m.parts), 1)
+	return max(2*m.policy.InFlight*m.maxRecords()/n, min(2*m.maxRecords(), 256))
+}
+
+func (m *machine) byteShare() int64 {
+	n := int64(max(len(m.parts), 1))
+	return max(2*int64(m.policy.InFlight)*m.maxBytes()/n, 256<<10)
+}
+
+// keyShare is how many rows of one key may be in memory, so that a slow key leaves room for others.
+func (m *machine) keyShare() int { return max(m.rowShare()/2, 1) }
+
+func (m *machine) maxRecords() int {
+	if n := m.limits.MaxRecords; n > 0 {
+		return min(n, m.policy.MaxRecords)
+	}
+	return m.policy.MaxRecords
+}
+
+func (m *machine) maxBytes() int64 {
+	if n := m.limits.MaxBytes; n > 0 {
+		return min(n, m.policy.MaxBytes)
+	}
+	return m.policy.MaxBytes
+}
+
+func (m *machine) slots() int {
+	if n := m.limits.MaxInFlight; n > 0 {
+		return min(n, m.policy.InFlight)
+	}
+	return m.policy.InFlight
+}
+
+// read issues the next read of p if one is due and there is room for it.
+func (m *machine) read(p *partition, now time.Duration) {
+	if p.draining || m.draining || p.reading {
+		return
+	}
+	rows, bytes := m.room(p)
+	if rows < max(m.rowShare()/4, 1) || bytes <= 0 {
+		return
+	}
+	if !p.scanning {
+		if due, at := p.scanDue(now); due {
+			p.rescan(m, now)
+		} else {
+			m.at(at, now)
+		}
+	}
+	switch {
+	case p.needBlock:
+		m.do(opBlocking{p})
+	case p.scanning || m.at(p.nextRead, now):
+		m.do(opFetch{p, m.request(p)})
+	default:
+		return
+	}
+	p.reading, p.readSince = true, now
+}
+
+// blocking reports the answer of opBlocking.
+func (m *machine) blocking(p *partition, blocks []core.Block, err error, now time.Duration) {
+	p.reading = false
+	if m.readFailed(p, err, now) || p.lost {
+		return
+	}
+	p.needBlock = false
+	clear(p.blocked)
+	for _, b := range blocks {
+		p.blocked[b.Key] = b.Seq
+	}
+}
+
+// fetched reports the answer of opFetch.
+func (m *machine) fetched(p *partition, page core.Page, err error, now time.Duration) {
+	p.reading = false
+	m.obs.Read(len(page.Rows), now-p.readSince, err)
+	if m.readFailed(p, err, now) || p.lost {
+		return
+	}
+	m.take(p, page, now)
+}
+
+func (m *machine) readFailed(p *partition, err error, now time.Duration) bool {
+	m.sourceSaid(err, now)
+	if err == nil {
+		m.lastRead = now
+		return false
+	}
+	p.needBlock = p.needBlock || p.scanning
+	if p.scanning {
+		p.rescan(m, now)
+	}
+	p.nextRead = now + m.pause()
+	p.scanAt = max(p.scanAt, p.nextRead)
+	return true
+}
+
+// sourceSaid keeps count of failures for backoff, and tells each change of the source's state once.
+func (m *machine) sourceSaid(err error, now time.Duration) {
+	if err == nil {
+		if m.failures > 0 {
+			m.log.Info("source answers again", "connector", m.name, "failures", m.failures)
+		}
+		m.failures, m.sourceErr = 0, ""
+		return
+	}
+	if m.failures == 0 {
+		m.log.Warn("source call failed; trying again", "connector", m.name, "error", err)
+	}
+	m.failures++
+	m.sourceErr = err.Error()
+}
+
+// pause is the backoff of source calls.
+func (m *machine) pause() time.Duration {
+	return 10*time.Millisecond + jitter(m.rand, 50*time.Millisecond, 2*time.Second, m.failures)
+}
+
+// wake makes all partitions read now: something may have been committed.
+func (m *machine) wake(now time.Duration) {
+	for _, p := range m.parts {
+		p.nextRead = min(p.nextRead, now)
+		p.idle = m.policy.PollMin
+	}
+}
+
+// drain begins the end: nothing new is read or announced, running calls finish, everything is settled and released.
+func (m *machine) drain() { m.draining = true }
+
+// hurry cuts the drain short: running calls are cancelled and settled as unknown.
+func (m *machine) hurry(now time.Duration) []op {
+	m.draining, m.hurried = true, true
+	m.ops = nil
+	for _, p := range m.parts {
+		m.cancelCalls(p, now)
+	}
+	return m.ops
+}
+
+// finished reports whether a drain has nothing left to do.
+func (m *machine) finished() bool {
+	return m.draining && len(m.parts) == 0 && m.inFlight == 0 && !m.acquiring
+}
+
+// status tells people what the connector does. LastRead and GateUntil are set, not zero, when there is such a time;
+// who knows the clock puts it in.
+func (m *machine) status(now time.Duration) Status {
+	s := Status{
+		Partitions: m.total, Owned: len(m.parts), InFlight: m.inFlight, Gate: "open", GateReason: m.valve.reason,
+		SourceError: m.sourceErr, Delivered: m.published, Draining: m.draining,
+	}
+	if m.lastRead >= 0 {
+		s.LastRead = time.Unix(1, 0)
+	}
+	if m.valve.reason != "" {
+		s.Gate = "closed"
+		if m.valve.quarantined {
+			s.Gate = "quarantined"
+		}
+		if m.valve.until > now {
+			s.GateUntil = time.Unix(1, 0)
+		}
+	}
+	for _, p := range m.parts {
+		s.Queued += len(p.rows)
+	}
+	return s
+}

@@ -1,0 +1,365 @@
+package engine
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/connectd/connectd/core"
+)
+
+// Instants are times on the worker's monotonic clock since the connector began.
+
+const (
+	never = time.Duration(math.MaxInt64)
+	// whenRoom marks a key whose rows in memory reached their share: its later rows are read again when these are
+	// nearly done.
+	whenRoom = time.Duration(math.MaxInt64 - 1)
+
+	rescanEvery  = time.Minute
+	rescanPause  = 100 * time.Millisecond // between two readings from the start, at least
+	floorNoteAge = 2 * time.Second
+	maxNotes     = 64
+	maxExclude   = 10_000 // keys and rows named to the source; the rest is dropped as it comes
+)
+
+// partition is a worker's memory of one leased partition.
+//
+// There is one reading position, pos. Every pending, committed row at or below it is either in memory, or not due
+// and in waiting, or its key is in behind: the key's later rows are then dropped as they are read. A key leaves behind
+// only together with pos going back to the start, so that its rows come again in order, all of them. (Rows that
+// commit late, behind pos, are found because each read begins at the floor.)
+type partition struct {
+	lease     core.Lease
+	deadline  time.Duration // local: nothing is sent after it
+	suspended bool          // the lease is in doubt until a renewal answers
+	draining  bool          // being handed over: nothing new is read or announced
+	releasing bool
+	lost      bool
+
+	reading  bool
+	stepping bool
+	step     *step // issued and not known to have committed or failed for good
+
+	rows  map[int64]*entry // in memory: queued or in a batch
+	order []*entry         // the same by seq, with holes (gone entries) swept now and then
+	gone  int
+	bytes int64
+	// How many rows in memory must be sent carefully, and how many cannot be sent at all.
+	suspects, unsendable int
+	keys                 map[string]*keyState
+	batches              map[int64]*batch
+	lastID               int64
+
+	behind  map[string]time.Duration // key → when it may go on
+	blocked map[string]int64         // key → lowest row that blocks it, as last read
+	waiting map[int64]time.Duration  // rows without an order that are not due → when they are
+
+	pos, high int64 // reading position; the highest it has been
+	floor     int64 // no row at or below it can still commit
+	notes     []note
+	scanning  bool // pos is on its way from the start
+	needBlock bool // the blocked keys are to be read before the next page
+	scanAt    time.Duration
+	scanAgain time.Duration // not before
+	scanBegan time.Duration
+	ready     time.Duration // when the first key in behind or row in waiting may go on
+	nextRead  time.Duration
+	idle      time.Duration // present pause between reads that find nothing
+	readSince time.Duration // when the running read began
+}
+
+type note struct {
+	pos, next int64
+	at        time.Duration
+}
+
+// entry is a row in memory. row.Deliveries, Attempts and Crashes are as last known in the database.
+type entry struct {
+	row    core.Row
+	size   int64
+	readAt time.Duration
+	batch  *batch // nil: queued
+	gone   bool
+}
+
+// keyState counts a key's rows in memory; busy is the batch that holds some of them.
+type keyState struct {
+	rows int
+	busy *batch
+}
+
+func newPartition(l core.Lease, deadline time.Duration) *partition {
+	return &partition{
+		lease: l, deadline: deadline,
+		rows: map[int64]*entry{}, keys: map[string]*keyState{}, batches: map[int64]*batch{},
+		behind: map[string]time.Duration{}, blocked: map[string]int64{}, waiting: map[int64]time.Duration{},
+		ready: never, scanning: true, needBlock: true,
+	}
+}
+
+// key returns the row's ordering key, and whether it has one.
+func (m *machine) key(r *core.Row) (string, bool) {
+	return r.Record.Key, r.Record.Keyed && m.policy.Ordered
+}
+
+// admit takes one row that was read into memory, or notes why it must wait. It reports whether it was taken.
+func (m *machine) admit(p *partition, r core.Row, now time.Duration) bool {
+	seq := r.Record.Seq
+	if _, ok := p.rows[seq]; ok {
+		return false // memory knows it better than this snapshot
+	}
+	delete(p.waiting, seq)
+	key, keyed := m.key(&r)
+	if !keyed {
+		if r.Wait > 0 {
+			p.wait(seq, now+r.Wait)
+			return false
+		}
+		p.insert(m, &entry{row: r, size: int64(r.Record.Size()), readAt: now})
+		return true
+	}
+	ks := p.keys[key]
+	block, isBlocked := p.blocked[key]
+	if m.off.blockAbove {
+		block = -1
+	}
+	_, behind := p.behind[key]
+	switch {
+	case behind && !m.off.behind:
+		return false
+	case isBlocked && seq > block:
+		p.putBehind(key, never)
+		return false
+	case r.Wait > 0:
+		if !m.off.noteBehind {
+			p.putBehind(key, now+r.Wait)
+		}
+		return false
+	case ks != nil && ks.rows >= m.keyShare():
+		p.putBehind(key, whenRoom)
+		return false
+	}
+	if ks == nil {
+		ks = &keyState{}
+		p.keys[key] = ks
+	}
+	ks.rows++
+	p.insert(m, &entry{row: r, size: int64(r.Record.Size()), readAt: now})
+	return true
+}
+
+func (p *partition) wait(seq int64, until time.Duration) {
+	if len(p.waiting) < maxExclude {
+		p.waiting[seq] = until
+	}
+	p.ready = min(p.ready, until)
+}
+
+func (p *partition) putBehind(key string, until time.Duration) {
+	p.behind[key] = until
+	if until != whenRoom {
+		p.ready = min(p.ready, until)
+	}
+}
+
+// countRow keeps the partition's counts when e comes (+1) or goes (-1).
+func (p *partition) countRow(m *machine, e *entry, by int) {
+	if careful, _ := suspect(e); careful {
+		p.suspects += by
+	}
+	if m.unsendable(e) != "" {
+		p.unsendable += by
+	}
+}
+
+func (p *partition) insert(m *machine, e *entry) {
+	seq := e.row.Record.Seq
+	p.rows[seq] = e
+	p.bytes += e.size
+	p.countRow(m, e, +1)
+	if n := len(p.order); n == 0 || p.order[n-1].row.Record.Seq < seq {
+		p.order = append(p.order, e)
+		return
+	}
+	at, _ := slices.BinarySearchFunc(p.order, seq, func(e *entry, s int64) int {
+		return int(min(max(e.row.Record.Seq-s, -1), 1))
+	})
+	p.order = slices.Insert(p.order, at, e)
+}
+
+// remove forgets a row.
+func (m *machine) remove(p *partition, e *entry, now time.Duration) {
+	if e.gone {
+		return
+	}
+	delete(p.rows, e.row.Record.Seq)
+	p.bytes -= e.size
+	p.countRow(m, e, -1)
+	e.gone = true
+	p.gone++
+	key, keyed := m.key(&e.row)
+	if !keyed {
+		return
+	}
+	ks := p.keys[key]
+	ks.rows--
+	if until, ok := p.behind[key]; ok && until == whenRoom && ks.rows <= m.keyShare()/4 {
+		p.ready, p.scanAgain = now, now // rows are waiting and there is room: no pause
+	}
+	if ks.rows == 0 && ks.busy == nil {
+		delete(p.keys, key)
+	}
+}
+
+// sweep drops gone entries from order when they are the half of it.
+func (p *partition) sweep() {
+	if p.gone > 64 && p.gone*2 > len(p.order) {
+		p.order = slices.DeleteFunc(p.order, func(e *entry) bool { return e.gone })
+		p.gone = 0
+	}
+}
+
+// holdBack takes the queued rows of a key out of memory and puts the key behind: they are read again, in order.
+func (m *machine) holdBack(p *partition, key string, until time.Duration, now time.Duration) {
+	p.putBehind(key, until)
+	ks := p.keys[key]
+	if ks == nil || ks.rows == 0 {
+		return
+	}
+	for _, e := range p.order {
+		if e.gone || e.batch != nil {
+			continue
+		}
+		if k, keyed := m.key(&e.row); keyed && k == key {
+			m.remove(p, e, now)
+		}
+	}
+}
+
+// rescan sends the reading position back to the start. Keys that may go on leave behind; blocked ones too, since the
+// blocked keys are read anew before the rows.
+func (p *partition) rescan(m *machine, now time.Duration) {
+	p.scanning, p.needBlock = true, true
+	p.pos = 0
+	p.scanBegan = now
+	p.ready = never
+	for key, until := range p.behind {
+		switch {
+		case until == whenRoom:
+			if ks := p.keys[key]; ks != nil && ks.rows > m.keyShare()/4 {
+				continue
+			}
+			delete(p.behind, key)
+		case until == never || until <= now:
+			delete(p.behind, key)
+		default:
+			p.ready = min(p.ready, until)
+		}
+	}
+	for seq, until := range p.waiting {
+		if until <= now {
+			delete(p.waiting, seq)
+		} else {
+			p.ready = min(p.ready, until)
+		}
+	}
+}
+
+// scanDue reports whether a reading from the start is due, and else when to ask again.
+func (p *partition) scanDue(now time.Duration) (bool, time.Duration) {
+	at := min(p.scanAt, max(p.ready, p.scanAgain))
+	return now >= at, at
+}
+
+// after is where the next read begins: at the floor, so that rows that committed late are found, and in the same
+// snapshot as the rows that follow; at pos while that is on its way from the start.
+func (p *partition) after(m *machine) int64 {
+	if m.off.floor {
+		return p.pos
+	}
+	return min(p.floor, p.pos)
+}
+
+// request builds the next read. It passes over the rows in memory, by name: a settlement may commit between the read's
+// snapshot and its answer, and a row just settled must not come back with its old numbers. (So reads and settlements of a
+// partition may overlap. A page is built into memory with what memory says when it arrives: keys that began to wait
+// meanwhile are dropped.)
+func (m *machine) request(p *partition) core.FetchRequest {
+	req := core.FetchRequest{Part: p.lease.Part, After: p.after(m)}
+	rows, bytes := m.room(p)
+	req.Limit, req.MaxBytes = max(rows, 1), max(bytes, 1)
+	for _, e := range p.order {
+		if s := e.row.Record.Seq; !e.gone && s > req.After && !m.off.known {
+			req.Known = append(req.Known, s)
+		}
+	}
+	if len(p.waiting) > 0 {
+		for seq := range p.waiting {
+			if seq > req.After {
+				req.Known = append(req.Known, seq)
+			}
+		}
+		slices.Sort(req.Known)
+	}
+	for key := range p.behind {
+		if len(req.Exclude) == maxExclude {
+			break
+		}
+		req.Exclude = append(req.Exclude, key)
+	}
+	slices.Sort(req.Exclude)
+	return req
+}
+
+// take puts a page into memory and moves the reading position and the floor.
+func (m *machine) take(p *partition, page core.Page, now time.Duration) {
+	taken := 0
+	end := int64(math.MaxInt64) // how far this read went; a page that was cut may end behind pos
+	for _, r := range page.Rows {
+		if m.admit(p, r, now) {
+			taken++
+		}
+		if p.pos = max(p.pos, r.Record.Seq); page.More {
+			end = r.Record.Seq
+		}
+	}
+	if p.scanning && (!page.More || p.pos >= p.high) {
+		p.scanning = false
+		p.pos = max(p.pos, p.high)
+		p.scanAt = now + around(m.rand, rescanEvery)
+		p.scanAgain = now + max(rescanPause, min(4*(now-p.scanBegan), 5*time.Second))
+	}
+	p.high = max(p.high, p.pos)
+	p.raiseFloor(page.Horizon, end, now)
+	switch {
+	case page.More || p.scanning:
+		p.nextRead = now
+	case taken > 0:
+		p.idle = m.policy.PollMin
+		p.nextRead = now + around(m.rand, p.idle)
+	default:
+		p.idle = min(max(2*p.idle, m.policy.PollMin), m.policy.PollMax)
+		p.nextRead = now + around(m.rand, p.idle)
+	}
+}
+
+// raiseFloor moves the floor to positions noted before every transaction that ran then had ended, as far as this read
+// went; and notes the present position.
+func (p *partition) raiseFloor(h *core.Horizon, end int64, now time.Duration) {
+	if h == nil {
+		p.floor = max(p.floor, p.pos)
+		return
+	}
+	for len(p.notes) > 0 {
+		n := p.notes[0]
+		if h.Oldest < n.next || now-n.at < floorNoteAge || n.pos > end {
+			break
+		}
+		p.floor = max(p.floor, n.pos)
+		p.notes = p.notes[1:]
+	}
+	if k := len(p.notes); k == 0 || (now-p.notes[k-1].at >= time.Second && k < maxNotes) {
+		p.notes = append(p.notes, note{pos: p.pos, next: h.Next, at: now})
+	}
+}

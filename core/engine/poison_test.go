@@ -1,0 +1,210 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/engine"
+	"github.com/connectd/connectd/core/memory"
+)
+
+// killers makes the sink die on records whose id begins with "kill", and hang on those that begin with "hang".
+func (w *world) killers() {
+	w.sink.Before(func(ctx context.Context, batch []core.Record) error {
+		for _, r := range batch {
+			switch {
+			case strings.HasPrefix(r.ID, "kill"):
+				return fmt.Errorf("signal: killed: %w", core.ErrSinkDied)
+			case strings.HasPrefix(r.ID, "hang"):
+				<-ctx.Done()
+				return ctx.Err()
+			}
+		}
+		return nil
+	})
+}
+
+// excuseAll lets every row be buried without the sink taking it for a fault.
+func (w *world) excuseAll() {
+	for _, r := range w.source.Rows() {
+		w.sink.Excuse(r.ID)
+	}
+}
+
+func TestG7ARecordThatKillsTheSinkEndsDeadAlone(t *testing.T) {
+	inBubble(t, 2, func(w *world) {
+		w.insert(300, 30)
+		w.add("kill-1", "k1")
+		w.insert(300, 30)
+		w.add("kill-2", "")
+		w.insert(300, 30)
+		w.killers()
+		w.sink.Excuse("kill-1")
+		defer w.start(w.connector(nil))()
+		w.wait(10*time.Minute, "two dead, the rest published", func() bool {
+			s := w.states()
+			return s[core.Dead] == 2 && s[core.Published] == w.n-2
+		})
+		for _, id := range []string{"kill-1", "kill-2"} {
+			if r := w.row(id); r.Crashes != core.MaxCrashes || r.Attempts != 0 || !strings.HasPrefix(r.LastError, core.ReasonCrash) {
+				t.Errorf("%s: %d crashes, %d attempts, last error %q", id, r.Crashes, r.Attempts, r.LastError)
+			}
+		}
+		for _, r := range w.source.Rows() {
+			if r.State == core.Published && r.Attempts > 0 {
+				t.Errorf("neighbour %s was charged %d attempts", r.ID, r.Attempts)
+			}
+		}
+	})
+}
+
+func TestARecordThatHangsEndsDeadAlone(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.insert(100, 30)
+		w.add("hang", "k1")
+		w.insert(100, 30)
+		w.killers()
+		w.sink.Excuse("hang")
+		defer w.start(w.connector(func(c *engine.Connector) { c.Policy.Timeout = 5 * time.Second }))()
+		w.wait(10*time.Minute, "one dead, the rest published", func() bool {
+			s := w.states()
+			return s[core.Dead] == 1 && s[core.Published] == w.n-1
+		})
+	})
+}
+
+func TestACallThatHangsInAnOutageCountsNothing(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.insert(50, 10)
+		w.sink.SetHealth(errAway)
+		w.sink.Before(memory.Block(nil))
+		defer w.start(w.connector(func(c *engine.Connector) { c.Policy.Timeout = time.Second }))()
+		time.Sleep(time.Hour)
+		for _, r := range w.source.Rows() {
+			if r.State != core.Pending || r.Crashes > 0 || r.Attempts > 0 {
+				t.Fatalf("row %s: %s, %d crashes, %d attempts", r.ID, r.State, r.Crashes, r.Attempts)
+			}
+		}
+		w.sink.SetHealth(nil)
+		w.sink.Before(nil)
+		w.publishAll(5 * time.Minute)
+	})
+}
+
+func TestASinkThatDiesOnEverythingIsQuarantined(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.insert(50, 10)
+		w.excuseAll()
+		w.sink.Before(memory.Fail(fmt.Errorf("exit status 2: %w", core.ErrSinkDied)))
+		c := w.connector(nil)
+		defer w.start(c)()
+		w.wait(time.Hour, "quarantine", func() bool { return c.Status().Gate == "quarantined" })
+		time.Sleep(6 * time.Hour)
+		if s := w.states(); s[core.Dead] > 1 {
+			t.Errorf("%d rows were buried", s[core.Dead])
+		}
+		if s := c.Status(); s.GateReason == "" {
+			t.Error("the status gives no reason")
+		}
+		w.sink.Before(nil)
+		w.wait(10*time.Minute, "the rest published", func() bool {
+			s := w.states()
+			return s[core.Published]+s[core.Dead] == w.n
+		})
+	})
+}
+
+func TestCarefulSendsHaveTheProcessForThemselves(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		other := memory.NewSource(1, time.Now)
+		otherSink := memory.NewSink()
+		running, together := 0, false
+		watch := func(sink *memory.Sink, suspects bool) {
+			sink.Before(func(ctx context.Context, batch []core.Record) error {
+				running++
+				defer func() { running-- }()
+				careful := suspects && batch[0].Deliveries > 3
+				time.Sleep(30 * time.Millisecond)
+				together = together || careful && running > 1
+				for _, r := range batch {
+					if strings.HasPrefix(r.ID, "kill") {
+						return fmt.Errorf("signal: killed: %w", core.ErrSinkDied)
+					}
+				}
+				return nil
+			})
+		}
+		watch(w.sink, true)
+		watch(otherSink, false)
+		w.add("kill", "")
+		for i := range 3000 {
+			tx := other.Begin()
+			tx.Insert(memory.Row{ID: fmt.Sprint(i)})
+			tx.Commit()
+		}
+		defer w.start(w.connector(nil))()
+		defer w.start(w.connector(func(c *engine.Connector) {
+			c.Name, c.Source, c.Sink, c.Policy.MaxRecords = "other", other, otherSink, 5
+		}))()
+		w.wait(time.Minute, "the killer is dead", func() bool { return w.states()[core.Dead] == 1 })
+		if together {
+			t.Error("another call ran beside a careful one")
+		}
+	})
+}
+
+func TestG6HoldPutsUncertainRowsBeforeAPerson(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.add("a", "k")
+		w.add("b", "k")
+		w.add("free", "f")
+		lost := true
+		w.sink.Before(func(_ context.Context, batch []core.Record) error {
+			if lost && batch[0].ID == "a" {
+				lost = false
+				return errAway
+			}
+			return nil
+		})
+		c := w.connector(func(c *engine.Connector) { c.Policy.HoldUncertain, c.Policy.MaxRecords = true, 1 })
+		defer w.start(c)()
+		w.wait(10*time.Second, "a held, free published", func() bool {
+			return w.row("a").State == core.Held && w.row("free").State == core.Published
+		})
+		time.Sleep(5 * time.Minute)
+		if s := w.row("b").State; s != core.Pending {
+			t.Errorf("b is %s behind a held row", s)
+		}
+		if sent := w.sent(); sent["a"] > 0 {
+			t.Error("a held row was sent again")
+		}
+		if err := w.source.ReleaseRow(t.Context(), "a", "person"); err != nil {
+			t.Fatal(err)
+		}
+		w.publishAll(15 * time.Second)
+		for _, a := range w.sink.Arrivals() {
+			if marked := a.Record.PossibleDuplicate(); marked != (a.Record.ID == "a") {
+				t.Errorf("row %s: mark %v", a.Record.ID, marked)
+			}
+		}
+	})
+}
+
+func TestOneBadConnectorLeavesTheOthersAlone(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		bad := memory.NewSink()
+		bad.Before(memory.Fail(errAway))
+		broken := memory.NewSource(1, time.Now)
+		tx := broken.Begin()
+		tx.Insert(memory.Row{ID: "x"})
+		tx.Commit()
+		defer w.start(w.connector(func(c *engine.Connector) { c.Name, c.Source, c.Sink = "bad", broken, bad }))()
+		defer w.start(w.connector(nil))()
+		w.insert(1000, 10)
+		w.publishAll(5 * time.Second)
+	})
+}

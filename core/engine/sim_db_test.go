@@ -1,0 +1,250 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/memory"
+)
+
+// dbOff switches off rules that live in the database's statements.
+type dbOff struct {
+	fence        bool // a settlement or announcement under a lost lease is carried out
+	guard        bool // a settlement does not look at deliveries
+	blockFirst   bool // rows are read before the blocked keys
+	releaseClean bool // a release deletes the inflight rows
+}
+
+func (c *simConn) acquire(limit int, d time.Duration) []core.Acquired {
+	before := map[int64]core.RowInfo{}
+	in := map[int64]announced{}
+	for part := range max(c.w.s.sc.partitions, 1) {
+		for _, i := range c.source.Inflight(part) {
+			for _, seq := range i.Seqs {
+				before[seq], _ = c.source.Row(seq)
+				in[seq] = announced{batchID{c.table, part, i.Epoch, i.Batch}, len(i.Seqs)}
+			}
+		}
+	}
+	got, _ := c.source.Acquire(context.Background(), c.w.owner, limit, d, c.w.s.sc.hold)
+	for _, a := range got {
+		for _, r := range a.Recovered {
+			c.w.s.noteRecovered(rowID{c.table, r.Seq}, before[r.Seq], in[r.Seq])
+		}
+	}
+	return got
+}
+
+func (c *simConn) release(p *partition) error {
+	if c.w.s.sc.dbOff.releaseClean {
+		var done []core.Finished
+		for _, in := range c.source.Inflight(p.lease.Part) {
+			done = append(done, core.Finished{Batch: in.Batch})
+		}
+		_ = c.source.Step(context.Background(), c.w.owner, core.Change{Lease: p.lease, Finished: done})
+	}
+	return c.source.Release(context.Background(), c.w.owner, p.lease)
+}
+
+// readAhead reads rows before the blocked keys are read, for the rule that it must be the other way round.
+func (c *simConn) readAhead(p *partition) {
+	if c.w.s.sc.dbOff.blockFirst {
+		c.ahead[p.lease.Part], _ = c.source.Fetch(context.Background(), core.FetchRequest{Part: p.lease.Part, Limit: 1000})
+	}
+}
+
+func (c *simConn) fetch(req core.FetchRequest) core.Page {
+	page, _ := c.source.Fetch(context.Background(), req)
+	ahead, ok := c.ahead[req.Part]
+	if !ok {
+		return page
+	}
+	delete(c.ahead, req.Part)
+	page.Rows, page.More = nil, true
+	for _, r := range ahead.Rows {
+		known := slices.Contains(req.Known, r.Record.Seq) || r.Record.Keyed && slices.Contains(req.Exclude, r.Record.Key)
+		if r.Record.Seq > req.After && !known && len(page.Rows) < req.Limit {
+			page.Rows = append(page.Rows, r)
+		}
+	}
+	return page
+}
+
+func (c *simConn) step(change core.Change) error {
+	owner := c.w.owner
+	off := c.w.s.sc.dbOff
+	if off.fence {
+		if o, epoch, _ := c.source.Lease(change.Lease.Part); o != "" {
+			owner, change.Lease.Epoch = o, epoch
+			c.source.Renew(context.Background(), owner, []core.Lease{change.Lease}, time.Minute)
+		}
+	}
+	if off.guard {
+		settle := append([]core.Settlement(nil), change.Settle...)
+		for i := range settle {
+			if r, ok := c.source.Row(settle[i].Seq); ok {
+				settle[i].Deliveries = r.Deliveries
+			}
+		}
+		change.Settle = settle
+	}
+	err := c.source.Step(context.Background(), owner, change)
+	if err == nil {
+		c.w.s.checkSettled(c.table, change)
+	}
+	return err
+}
+
+// scheduleFaults plans the kills, pauses, comings and goings of the run, and what people do.
+func (s *sim) scheduleFaults() {
+	length := s.sc.length()
+	each := func(n int, do func(w *simWorker)) {
+		for range n {
+			s.after(s.upTo(length), func() {
+				if len(s.workers) > 0 && !s.quiet {
+					do(s.workers[s.rng.IntN(len(s.workers))])
+				}
+			})
+		}
+	}
+	each(s.sc.kills, func(w *simWorker) { w.kill() })
+	each(s.sc.drains, func(w *simWorker) { w.drain() })
+	each(s.sc.pauses, func(w *simWorker) {
+		w.pause(s.chance(0.5))
+		s.after(s.upTo(3*s.sc.policy().Lease), w.resume)
+	})
+	each(s.sc.pluginKills, func(w *simWorker) {
+		if !w.dead {
+			w.conns[s.rng.IntN(len(w.conns))].pluginDies()
+		}
+	})
+	each(s.sc.joins, func(*simWorker) { s.startWorker() })
+	for range s.sc.operators {
+		s.after(s.upTo(length+2*time.Minute), s.operate)
+	}
+}
+
+// operate is a person: retries, releases or skips some dead or held row.
+func (s *sim) operate() {
+	table := s.rng.IntN(len(s.tables))
+	t := s.tables[table]
+	var stopped []core.RowInfo
+	for id := range s.rows {
+		if id.table != table {
+			continue
+		}
+		if r, ok := t.Row(id.seq); ok && (r.State == core.Dead || r.State == core.Held) {
+			stopped = append(stopped, r)
+		}
+	}
+	if len(stopped) == 0 {
+		return
+	}
+	least := stopped[0]
+	pick := s.rng.Uint64()
+	for _, r := range stopped { // the map's order is not the seed's
+		if (uint64(r.Seq)*0x9e3779b97f4a7c15)^pick < (uint64(least.Seq)*0x9e3779b97f4a7c15)^pick {
+			least = r
+		}
+	}
+	h := s.rows[rowID{table, least.Seq}]
+	ctx := context.Background()
+	switch {
+	case s.chance(0.3):
+		_ = t.Skip(ctx, least.ID, "person")
+	case least.State == core.Dead:
+		_ = t.Retry(ctx, least.ID, "person")
+		h.retried, h.answers = true, 0
+	default:
+		_ = t.ReleaseRow(ctx, least.ID, "person")
+		h.released = true
+	}
+}
+
+// scheduleProducers plans the application's transactions. Those of one key do not overlap, unless the scenario says so.
+func (s *sim) scheduleProducers() {
+	for table := range s.tables {
+		for s.inserted < s.sc.rows*(table+1) {
+			n := 1 + s.rng.IntN(3)
+			s.inserted += n
+			s.after(s.upTo(s.sc.length()*2/3), func() { s.produce(table, n) })
+		}
+	}
+}
+
+func (s *sim) produce(table, n int) {
+	t := s.tables[table]
+	var keys []string
+	for range n {
+		k := fmt.Sprintf("%d/k%d", table, s.rng.IntN(s.sc.keys))
+		if s.chance(s.sc.unkeyed) {
+			k = ""
+		}
+		if k != "" && s.locked[k] && !s.sc.careless {
+			s.after(100*time.Millisecond, func() { s.produce(table, n) })
+			return
+		}
+		keys = append(keys, k)
+	}
+	for _, k := range keys {
+		s.locked[k] = true
+	}
+	tx := t.Begin()
+	var seqs []int64
+	if s.sc.early {
+		for range keys {
+			seqs = append(seqs, t.TakeSeq())
+		}
+	}
+	insert := func() {
+		for i, k := range keys {
+			row := memory.Row{ID: s.newID(table), Key: k, Keyed: k != ""}
+			if s.sc.early {
+				tx.InsertAt(seqs[i], row)
+			} else {
+				seqs = append(seqs, tx.Insert(row))
+			}
+		}
+	}
+	end := func() {
+		if s.chance(s.sc.rollback) {
+			tx.Rollback()
+		} else {
+			tx.Commit()
+			for i, seq := range seqs {
+				r, _ := t.Row(seq)
+				s.rows[rowID{table, seq}] = &history{key: keys[i], committed: s.now, id: r.ID}
+			}
+		}
+		for _, k := range keys {
+			delete(s.locked, k)
+		}
+	}
+	took := s.upTo(300 * time.Millisecond)
+	if s.chance(s.sc.longTx) {
+		took = s.upTo(20 * time.Second)
+	}
+	s.after(took/2, insert)
+	s.after(took, end)
+}
+
+// newID draws what a row is: the sink knows it by its id.
+func (s *sim) newID(table int) string {
+	kind := "row"
+	p := s.rng.Float64()
+	for _, k := range []struct {
+		name string
+		p    float64
+	}{{"bad", s.sc.bad}, {"flaky", s.sc.flaky}, {"killplugin", s.sc.killPlugin}, {"killworker", s.sc.killWorker}, {"hang", s.sc.hang}} {
+		if p < k.p {
+			kind = k.name
+			break
+		}
+		p -= k.p
+	}
+	s.n++
+	return fmt.Sprintf("%s-%d-%d", kind, table, s.n)
+}

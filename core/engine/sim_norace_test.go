@@ -1,0 +1,5 @@
+//go:build !race
+
+package engine
+
+const defaultSeeds = 10_000

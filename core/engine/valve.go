@@ -1,0 +1,78 @@
+package engine
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// valve is a connector's sink gate. A failure of the sink, as opposed to one of a record, closes it: nothing is
+// announced until its backoff has passed, then one batch is let through as a probe, and the answer opens it or closes
+// it for longer. So an outage counts no attempts and buries no rows.
+type valve struct {
+	until    time.Duration // closed before this
+	failures int           // closings since it was last open
+	probing  bool          // the one batch is on its way
+	reason   string        // why it is closed; "" when open
+	alike    int           // batches in a row in which every record failed retryably
+	// onTrial is set when a row was buried by crashes and nothing was delivered since: a sink that dies on
+	// everything must not bury one row after another.
+	onTrial     bool
+	quarantined bool
+}
+
+const (
+	valveBase      = 50 * time.Millisecond
+	valveLimit     = 30 * time.Second
+	alikeLimit     = 3                // batches that fail alike before the valve closes
+	alikeBackoff   = 10 * time.Second // such failures may be the records' own: look again soon
+	quarantine     = 5 * time.Minute
+	throttleLimit  = time.Hour
+	probeFirstSize = 1
+)
+
+// open reports whether a batch may be announced now; if not, when to ask again.
+func (v *valve) open(now time.Duration) (bool, time.Duration) {
+	switch {
+	case v.reason == "":
+		return true, 0
+	case v.probing:
+		return false, 0
+	default:
+		return now >= v.until, v.until
+	}
+}
+
+// size limits the records of the next batch: after batches that failed alike a probe is one record, then two, four
+// and so on, so that a sink that refuses everything charges few of them.
+func (v *valve) size(limit int) int {
+	if v.reason == "" || v.alike == 0 {
+		return limit
+	}
+	return min(limit, probeFirstSize<<min(v.failures-1, 16))
+}
+
+// began notes that a batch was formed.
+func (v *valve) began() { v.probing = v.reason != "" }
+
+// passed opens the valve: the sink works.
+func (v *valve) passed() { *v = valve{onTrial: v.onTrial} }
+
+// close shuts the valve for full-jitter backoff, and at least atLeast. probe says that the batch which failed was let
+// through while the valve was closed; any other batch that fails then belongs to the failure already known.
+func (v *valve) close(r *rand.Rand, now, atLeast, limit time.Duration, reason string, probe bool) {
+	atLeast = min(atLeast, throttleLimit)
+	if v.reason != "" && !probe {
+		v.until = max(v.until, now+atLeast)
+		return
+	}
+	v.until = now + max(jitter(r, valveBase, limit, v.failures), atLeast)
+	v.failures++
+	v.reason = reason
+}
+
+// isolate quarantines the connector: a person is asked; one probe is made now and then.
+func (v *valve) isolate(now time.Duration, reason string) {
+	v.failures++
+	v.quarantined = true
+	v.until, v.reason = now+quarantine, reason
+}

@@ -1,0 +1,90 @@
+package settings
+
+import (
+	"encoding"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+)
+
+// field is one setting: where it is in the struct and what its tags say.
+type field struct {
+	name     string
+	index    int
+	typ      reflect.Type
+	required bool
+	fallback string // the default tag
+	hasFall  bool
+	enum     []string
+	min, max *float64
+	minText  string // the tags as written, for messages
+	maxText  string
+	doc      string
+}
+
+var (
+	durationType = reflect.TypeFor[Duration]()
+	bytesType    = reflect.TypeFor[Bytes]()
+	secretType   = reflect.TypeFor[Secret]()
+	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
+)
+
+// isText says whether values of t are read from a string by UnmarshalText.
+func isText(t reflect.Type) bool { return reflect.PointerTo(t).Implements(textType) }
+
+// fields reads the tags of a struct type. A mistake in them is the author's, so it panics.
+func fields(t reflect.Type) []field {
+	var all []field
+	for i := range t.NumField() {
+		sf := t.Field(i)
+		name, _, _ := strings.Cut(sf.Tag.Get("json"), ",")
+		if name == "-" || !sf.IsExported() {
+			continue
+		}
+		if name == "" {
+			panic(fmt.Sprintf("settings: field %s.%s needs a json tag with a name", t, sf.Name))
+		}
+		f := field{name: name, index: i, typ: sf.Type, doc: sf.Tag.Get("doc"), required: sf.Tag.Get("required") == "true"}
+		f.fallback, f.hasFall = sf.Tag.Lookup("default")
+		if enum, ok := sf.Tag.Lookup("enum"); ok {
+			f.enum = strings.Split(enum, ",")
+		}
+		f.min, f.minText = f.bound(sf.Tag, "min")
+		f.max, f.maxText = f.bound(sf.Tag, "max")
+		all = append(all, f)
+	}
+	return all
+}
+
+func (f *field) bound(tag reflect.StructTag, which string) (*float64, string) {
+	text, ok := tag.Lookup(which)
+	if !ok {
+		return nil, ""
+	}
+	var n float64
+	var err error
+	switch f.typ {
+	case durationType:
+		d, e := ParseDuration(text)
+		n, err = float64(d), e
+	case bytesType:
+		b, e := ParseBytes(text)
+		n, err = float64(b), e
+	default:
+		n, err = strconv.ParseFloat(text, 64)
+	}
+	if err != nil {
+		panic(fmt.Sprintf("settings: %s of %q: %v", which, f.name, err))
+	}
+	return &n, text
+}
+
+// names lists the fields' names.
+func names(all []field) []string {
+	list := make([]string, len(all))
+	for i, f := range all {
+		list[i] = f.name
+	}
+	return list
+}

@@ -1,0 +1,15 @@
+// Package plugins is what the author of a sink imports. A sink is a program whose main is
+//
+//	func main() { plugins.Serve(mysink.New()) }
+//
+// built as connectd-sink-NAME and put into the daemon's plugin_dir; New returns a core.Sink. Package sinktest proves
+// that it behaves.
+//
+// In the process: the settings come through Configure and never through arguments or the environment. What is written
+// to slog, the log package, stderr or stdout ends up in the daemon's log. A panic in a method fails that call; one in a
+// goroutine of the sink's own ends the process, which is then started again.
+//
+// The package holds both halves of the boundary, so that there is one place where a record becomes bytes and bytes
+// become a record: Serve with the gRPC server for the plugin's process, and Client for the daemon, whose package host
+// finds, starts and supervises the processes. The bytes are ordinary protobuf (plugins/proto, PROTOCOL.md).
+package plugins

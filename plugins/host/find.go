@@ -1,0 +1,82 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+)
+
+// prefix begins the file name of every sink's program.
+const prefix = "connectd-sink-"
+
+var nameRule = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
+
+// Find returns the path of the program for the sink of that name in the plugin directory: connectd-sink-NAME. It
+// refuses what somebody else could have put there or could change: a link out of the directory, and a file or
+// directory that its group or everybody may write.
+func Find(dir, name string) (string, error) {
+	if !nameRule.MatchString(name) {
+		return "", fmt.Errorf("%q is no name for a sink: 1 to 64 of a-z, 0-9 and -", name)
+	}
+	root, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return "", fmt.Errorf("plugin_dir: %w", err)
+	}
+	info, err := os.Stat(root)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("plugin_dir: %w", err)
+	case !info.IsDir():
+		return "", fmt.Errorf("plugin_dir %s is not a directory", dir)
+	case info.Mode().Perm()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0:
+		return "", fmt.Errorf("plugin_dir %s may be written by its group or by everybody (mode %v): chmod go-w it", dir, info.Mode())
+	}
+	path := filepath.Join(root, prefix+name)
+	target, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("there is no sink %q: no file %s%s in %s", name, prefix, name, dir)
+	}
+	if err != nil {
+		return "", fmt.Errorf("sink %q: %w", name, err)
+	}
+	if rel, err := filepath.Rel(root, target); err != nil || !filepath.IsLocal(rel) {
+		return "", fmt.Errorf("sink %q: %s is a link out of plugin_dir, to %s", name, path, target)
+	}
+	if err := checkProgram(target); err != nil {
+		return "", fmt.Errorf("sink %q: %w", name, err)
+	}
+	if info, err := os.Stat(target); err != nil {
+		return "", fmt.Errorf("sink %q: %w", name, err)
+	} else if info.Mode().Perm()&0o022 != 0 {
+		return "", fmt.Errorf("sink %q: %s may be written by its group or by everybody (mode %v): chmod go-w it", name, target, info.Mode())
+	}
+	return target, nil
+}
+
+// checkProgram says why the file cannot be run.
+func checkProgram(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("there is no file %s", path)
+	case err != nil:
+		return fmt.Errorf("looking at the program: %w", err)
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is not a regular file", path)
+	case info.Mode().Perm()&0o111 == 0:
+		return fmt.Errorf("%s is not executable (mode %v): chmod +x it", path, info.Mode())
+	}
+	return nil
+}
+
+// identity changes when the file at path is replaced, changed, made executable or appears.
+func identity(path string) string {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprint(inode(info), info.Size(), info.Mode(), info.ModTime().UnixNano())
+}

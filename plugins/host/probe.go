@@ -1,0 +1,72 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/hashicorp/go-plugin"
+)
+
+// probe asks the process now and then whether it lives. One that answers nothing at all, neither a probe nor a call,
+// for several probes and meanwhile does nothing is wedged; one that is at work is given longer, since a loaded machine
+// slows it down as much as it slows down the probe. A wedged process gets SIGQUIT, on which a Go program prints all its
+// goroutines, and is killed a moment later; the error says so. When ctx ends the answer is nil.
+func (s *Sink) probe(ctx context.Context, p *process) error {
+	ticker := time.NewTicker(s.timing.probeEvery)
+	defer ticker.Stop()
+	missed, idle := 0, 0
+	answers := p.answers.Load()
+	cpu, _ := cpuTicks(p.child.pid())
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		s.ask(ctx, p)
+		if ctx.Err() != nil {
+			return nil
+		}
+		now, readable := cpuTicks(p.child.pid())
+		if seen := p.answers.Load(); seen != answers {
+			missed, idle, answers, cpu = 0, 0, seen, now
+			continue
+		}
+		missed++
+		if idle++; readable && now != cpu {
+			idle, cpu = 0, now
+		}
+		if idle < s.timing.misses && missed < s.timing.busyMisses {
+			continue
+		}
+		p.child.signal(syscall.SIGQUIT)
+		select {
+		case <-p.child.dead:
+		case <-time.After(s.timing.dump):
+		}
+		p.child.kill()
+		return fmt.Errorf("the sink's process was wedged: it answered none of %d probes and was killed", missed)
+	}
+}
+
+// ask makes one liveness call. Any answer will do, also that of a plugin without the health service.
+func (s *Sink) ask(ctx context.Context, p *process) {
+	ctx, cancel := context.WithTimeout(ctx, s.timing.probeTimeout)
+	defer cancel()
+	_, err := p.health.Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: plugin.GRPCServiceName})
+	switch status.Code(err) {
+	case codes.DeadlineExceeded, codes.Canceled:
+	case codes.Unavailable:
+		if p.alive() && ctx.Err() == nil {
+			p.condemn("because it could not be reached any more")
+		}
+	default:
+		p.answers.Add(1)
+	}
+}
