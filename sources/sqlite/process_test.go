@@ -135,7 +135,7 @@ func drainOnce(ctx context.Context, src *sqlite.Source, owner string) ([]string,
 func TestProcessesShareAFileAndDoubleNothing(t *testing.T) {
 	cfg := sqlite.Config{Path: file(t), Table: "outbox"}
 	initialise(t, cfg)
-	const processes, total = 3, 400
+	const processes, total = 3, 200
 	lines := make(chan string)
 	var ins []io.Closer
 	for range processes {
