@@ -61,7 +61,13 @@ func (s *schema) texts() texts {
 		}
 		pairs = append(pairs, "{"+r.name+"}", name)
 	}
-	return texts{strings.NewReplacer(pairs...)}
+	// Rows are settled by their order column. Where it is the rowid SQLite would rather take an index, which costs
+	// more; elsewhere the column's own index is the only way.
+	byOrder := quote(s.table) + " NOT INDEXED"
+	if s.byTrigger {
+		byOrder = quote(s.table)
+	}
+	return texts{strings.NewReplacer(append(pairs, "{rows}", byOrder)...)}
 }
 
 func (t texts) fill(text string) string { return t.names.Replace(text) }
@@ -107,14 +113,15 @@ func (t texts) inSet() string {
 	return t.fill(` WHERE {order} IN (SELECT value FROM json_each(?4)) AND {state} = 'pending' AND {deliveries} = ?1`)
 }
 
-// publish: deliveries as last known, attempts, crashes.
+// publish: deliveries as last known, attempts, crashes. OR ROLLBACK, because a statement that fails ends the
+// transaction anyway, and SQLite then need not note how to undo the statement alone.
 func (t texts) publish(where string) string {
-	return t.fill(`UPDATE {table} SET {state} = 'published', {published_at} = {now}, {deliveries} = ?1 + 1, {attempts} = ?2, {crashes} = ?3` + where)
+	return t.fill(`UPDATE OR ROLLBACK {rows} SET {state} = 'published', {published_at} = {now}, {deliveries} = ?1 + 1, {attempts} = ?2, {crashes} = ?3` + where)
 }
 
 // remove takes the same arguments and needs the first only.
 func (t texts) remove(where string) string {
-	return t.fill(`DELETE FROM {table}` + where)
+	return t.fill(`DELETE FROM {rows}` + where)
 }
 
 // settle: deliveries as last known, attempts, crashes, seq, state, delay in milliseconds, error text or NULL.
