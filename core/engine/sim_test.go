@@ -24,6 +24,7 @@ type sim struct {
 	now       time.Duration
 	queue     events
 	n         int // events so far, to order those of one moment
+	moment    int // events of this moment
 	tables    []*memory.Source
 	workers   []*simWorker
 	started   int // workers so far
