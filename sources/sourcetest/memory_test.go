@@ -4,10 +4,14 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/core/memory"
 	"github.com/connectd/connectd/sources/sourcetest"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestMemory(t *testing.T) {
 	for name, partitions := range map[string]int{"one partition": 1, "seven partitions": 7} {

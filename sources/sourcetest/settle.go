@@ -24,7 +24,7 @@ var settleTests = []test{
 	{"history holds every field and is bounded", settleHistory},
 	{"a Change is all or nothing", settleAtomic},
 	{"a large mixed Change settles each row as told", settleMixed},
-	{"a Step takes 10,000 rows, and kept rows do not slow a fetch", settleMany},
+	{"a Step takes 2,000 rows, and kept rows do not slow a fetch", settleMany},
 }
 
 func settlePublished(t *testing.T, h Harness) {

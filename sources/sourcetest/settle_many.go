@@ -77,9 +77,9 @@ func settleMixed(t *testing.T, h Harness) {
 	}
 }
 
-// The largest batch the engine forms, and the cost of what it leaves behind.
+// A large batch, and the cost of what it leaves behind.
 func settleMany(t *testing.T, h Harness) {
-	const n = 10_000
+	const n = 2_000
 	rows := make([]Row, n)
 	for i := range rows {
 		rows[i] = Row{ID: fmt.Sprint("row", i), Key: "k", Keyed: true, Payload: []byte("x")}

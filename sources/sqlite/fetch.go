@@ -86,7 +86,7 @@ func (src *Source) Blocking(ctx context.Context, part int, dead bool) ([]core.Bl
 	if part != 0 {
 		return nil, ctx.Err()
 	}
-	rows, err := src.read.QueryContext(ctx, src.s.texts().fill(`SELECT CAST({key} AS TEXT) COLLATE BINARY, min({order}) FROM {table} INDEXED BY {stopped}
+	rows, err := src.read.QueryContext(ctx, src.text.fill(`SELECT CAST({key} AS TEXT) COLLATE BINARY, min({order}) FROM {table} INDEXED BY {stopped}
 		WHERE ({state} = 'dead' OR {state} = 'held') AND ({state} = 'held' OR ?) AND {key} IS NOT NULL GROUP BY 1 ORDER BY 2`), dead)
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: blocking: %w", err)

@@ -1,6 +1,7 @@
 package sqlite_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -74,6 +75,26 @@ func TestOpenNamesWhatIsMissingAndCreatesNothing(t *testing.T) {
 	missing("connectd_outbox")
 	initialise(t, cfg)
 	open(t, cfg)
+}
+
+func TestARemovedFileIsNotCreatedAgain(t *testing.T) {
+	cfg := sqlite.Config{Path: file(t), Table: "outbox"}
+	initialise(t, cfg)
+	src := open(t, cfg)
+	if err := os.RemoveAll(filepath.Dir(cfg.Path)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Dir(cfg.Path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := src.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) { // it has a connection of its own, opened now
+		t.Errorf("waited on a file that is gone: %v", err)
+	}
+	if entries, err := os.ReadDir(filepath.Dir(cfg.Path)); err != nil || len(entries) > 0 {
+		t.Errorf("there is %v again, %v", entries, err)
+	}
 }
 
 func TestInitIsSafeTwice(t *testing.T) {
@@ -173,6 +194,7 @@ func TestAnIDThatCouldBeThereTwiceIsRefused(t *testing.T) {
 		`CREATE TABLE commands (command_id TEXT PRIMARY KEY, run_id, kind)`:                                                               "payload",
 		`CREATE TABLE commands (command_id TEXT PRIMARY KEY, run_id, kind, payload, state TEXT)`:                                          "columns.state",
 		`CREATE TABLE commands (command_id TEXT PRIMARY KEY, run_id, kind, payload, seq INTEGER)`:                                         "columns.order",
+		`CREATE TABLE commands (seq INTEGER PRIMARY KEY, command_id TEXT UNIQUE, run_id, kind, payload)`:                                  "columns.order",
 		`CREATE TABLE x (y); CREATE VIEW commands AS SELECT * FROM x`:                                                                     "view",
 	} {
 		cfg := articleConfig(t)

@@ -22,7 +22,7 @@ func (src *Source) Lag(ctx context.Context) (core.Lag, error) {
 		return lag, fmt.Errorf("sqlite: lag: %w", err)
 	}
 	defer tx.Rollback()
-	t := src.s.texts()
+	t := src.text
 	pending := `FROM {table} INDEXED BY {pending} WHERE {state} = 'pending'`
 	due := pending + ` AND {available_at} <= {now}`
 	stopped := `FROM {table} INDEXED BY {stopped} WHERE ({state} = 'dead' OR {state} = 'held') AND {state} = `
@@ -109,7 +109,7 @@ func (src *Source) List(ctx context.Context, f core.Filter) ([]core.RowInfo, err
 	}
 	args = append(args, limit)
 	query := fmt.Sprintf(`SELECT `+infoColumns+` FROM {table} `+where+` ORDER BY {order} LIMIT ?%d`, len(args))
-	rows, err := src.read.QueryContext(ctx, src.s.texts().fill(query), args...)
+	rows, err := src.read.QueryContext(ctx, src.text.fill(query), args...)
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: list: %w", err)
 	}
@@ -137,7 +137,7 @@ func (src *Source) Show(ctx context.Context, id string) (core.RowInfo, []core.At
 	defer tx.Rollback()
 	var payload blob
 	var headers text
-	row := tx.QueryRowContext(ctx, src.s.texts().fill(`SELECT `+infoColumns+`, CAST({payload} AS BLOB), CAST({headers} AS TEXT) FROM {table} WHERE `+byID(2)), src.s.table, id)
+	row := tx.QueryRowContext(ctx, src.text.fill(`SELECT `+infoColumns+`, CAST({payload} AS BLOB), CAST({headers} AS TEXT) FROM {table} WHERE `+byID(2)), src.s.table, id)
 	info, err := scanInfo(row.Scan, &payload, &headers)
 	if errors.Is(err, sql.ErrNoRows) {
 		return core.RowInfo{}, nil, core.ErrNoRow
@@ -230,7 +230,7 @@ func (src *Source) Skip(ctx context.Context, id, by string) error {
 
 func (src *Source) change(ctx context.Context, id, by, verb, set string, from ...core.State) error {
 	err := src.transact(ctx, verb, func(tx *sql.Tx) error {
-		t := src.s.texts()
+		t := src.text
 		var seq int64
 		var state core.State
 		err := tx.QueryRowContext(ctx, t.fill(`SELECT {order}, {state} FROM {table} WHERE `+byID(1)), id).Scan(&seq, &state)

@@ -14,7 +14,8 @@ import (
 
 // InitOptions is what only a person can answer.
 type InitOptions struct {
-	// Existing says what the rows are that an adopted table already has: "pending" or "published".
+	// Existing says what the rows are that an adopted table already has: "pending" or "published". It may be empty
+	// when there are none, or when the table has a column published, which is 1 in those that have been sent.
 	Existing string
 }
 
@@ -126,6 +127,7 @@ func (s *schema) settleOldRows(opt InitOptions, add func(why, sql string)) error
 	return nil
 }
 
+// numberOldRows fills the order column of the rows that are there.
 func (s *schema) numberOldRows(add func(why, sql string)) {
 	if !s.rows {
 		return
@@ -146,6 +148,7 @@ func (s *schema) numberOldRows(add func(why, sql string)) {
 	add("later rows get higher numbers", "UPDATE connectd_outbox SET last_seq = (SELECT coalesce(max("+order+"), 0) FROM "+t+") WHERE tbl = "+literal(s.table))
 }
 
+// ruleName is what the configuration calls a column of the table.
 func (s *schema) ruleName(column string) string {
 	for _, r := range s.cols.rules() {
 		if *r.to == column {

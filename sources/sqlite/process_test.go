@@ -135,7 +135,7 @@ func drainOnce(ctx context.Context, src *sqlite.Source, owner string) ([]string,
 func TestProcessesShareAFileAndDoubleNothing(t *testing.T) {
 	cfg := sqlite.Config{Path: file(t), Table: "outbox"}
 	initialise(t, cfg)
-	const processes, total = 3, 400
+	const processes, total = 3, 200
 	lines := make(chan string)
 	var ins []io.Closer
 	for range processes {
@@ -229,13 +229,15 @@ func TestWaitSeesAnotherProcessesCommitWithinASecond(t *testing.T) {
 	initialise(t, cfg)
 	src := open(t, cfg)
 	_, in, out := start(t, "insert", cfg.Path)
-	if err := src.Wait(t.Context()); err != nil { // the first call may return for nothing
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := src.Wait(ctx); err != nil { // the first call may return for nothing
 		t.Fatal(err)
 	}
 	for i := range 3 {
 		woken := make(chan time.Time, 1)
 		go func() {
-			src.Wait(t.Context())
+			src.Wait(ctx)
 			woken <- time.Now()
 		}()
 		fmt.Fprintln(in, "row", i)

@@ -27,6 +27,7 @@ import (
 // Source is one outbox table in a SQLite file. All methods may be called from several goroutines at once.
 type Source struct {
 	s               *schema
+	text            texts
 	deletePublished bool
 	write           *sql.DB // one connection: writers would only wait for each other
 	read            *sql.DB
@@ -85,7 +86,7 @@ func (src *Source) prepare(ctx context.Context, cfg Config) error {
 			return err
 		}
 	}
-	src.s = s
+	src.s, src.text = s, s.texts()
 	return src.st.prepare(ctx, src)
 }
 

@@ -12,12 +12,12 @@ type statements struct {
 	fetch, fetchSome         *sql.Stmt // without and with rows and keys to leave out
 	fence, recover           *sql.Stmt
 	publishRange, publishSet *sql.Stmt
-	settle                   *sql.Stmt
+	settle, note             *sql.Stmt
 	announce, finish, empty  *sql.Stmt
 }
 
 func (st *statements) prepare(ctx context.Context, src *Source) error {
-	t := src.s.texts()
+	t := src.text
 	publish := t.publish
 	if src.deletePublished {
 		publish = t.remove
@@ -34,6 +34,7 @@ func (st *statements) prepare(ctx context.Context, src *Source) error {
 		{&st.publishRange, src.write, publish(t.inRange())},
 		{&st.publishSet, src.write, publish(t.inSet())},
 		{&st.settle, src.write, t.settle()},
+		{&st.note, src.write, t.note()},
 		{&st.announce, src.write, `INSERT INTO connectd_inflight (tbl, part, epoch, batch, seqs, sent_at) VALUES (?, ?, ?, ?, ?, ` + nowMS + `) ON CONFLICT DO NOTHING`},
 		{&st.finish, src.write, `DELETE FROM connectd_inflight WHERE tbl = ? AND part = ? AND epoch = ? AND batch = ?`},
 		{&st.empty, src.write, `UPDATE connectd_inflight SET seqs = '[]' WHERE tbl = ? AND part = ? AND epoch = ? AND batch = ?`},
@@ -60,7 +61,13 @@ func (s *schema) texts() texts {
 		}
 		pairs = append(pairs, "{"+r.name+"}", name)
 	}
-	return texts{strings.NewReplacer(pairs...)}
+	// Rows are settled by their order column. Where it is the rowid SQLite would rather take an index, which costs
+	// more; elsewhere the column's own index is the only way.
+	byOrder := quote(s.table) + " NOT INDEXED"
+	if s.byTrigger {
+		byOrder = quote(s.table)
+	}
+	return texts{strings.NewReplacer(append(pairs, "{rows}", byOrder)...)}
 }
 
 func (t texts) fill(text string) string { return t.names.Replace(text) }
@@ -106,14 +113,15 @@ func (t texts) inSet() string {
 	return t.fill(` WHERE {order} IN (SELECT value FROM json_each(?4)) AND {state} = 'pending' AND {deliveries} = ?1`)
 }
 
-// publish: deliveries as last known, attempts, crashes.
+// publish: deliveries as last known, attempts, crashes. OR ROLLBACK, because a statement that fails ends the
+// transaction anyway, and SQLite then need not note how to undo the statement alone.
 func (t texts) publish(where string) string {
-	return t.fill(`UPDATE {table} SET {state} = 'published', {published_at} = {now}, {deliveries} = ?1 + 1, {attempts} = ?2, {crashes} = ?3` + where)
+	return t.fill(`UPDATE OR ROLLBACK {rows} SET {state} = 'published', {published_at} = {now}, {deliveries} = ?1 + 1, {attempts} = ?2, {crashes} = ?3` + where)
 }
 
 // remove takes the same arguments and needs the first only.
 func (t texts) remove(where string) string {
-	return t.fill(`DELETE FROM {table}` + where)
+	return t.fill(`DELETE FROM {rows}` + where)
 }
 
 // settle: deliveries as last known, attempts, crashes, seq, state, delay in milliseconds, error text or NULL.
@@ -123,4 +131,11 @@ func (t texts) settle() string {
 		{available_at} = CASE WHEN ?6 > 0 THEN {now} + ?6 ELSE {available_at} END,
 		{last_error} = coalesce(?7, {last_error})
 		WHERE {order} = ?4 AND {state} = 'pending' AND {deliveries} = ?1`)
+}
+
+// note: table, seq, code, message, by whom, duration in milliseconds. It answers with the line's number.
+func (t texts) note() string {
+	return t.fill(`INSERT INTO connectd_attempt (tbl, seq, n, at, deliveries, code, message, by, duration_ms)
+		SELECT ?1, ?2, (SELECT coalesce(max(n), 0) + 1 FROM connectd_attempt WHERE tbl = ?1 AND seq = ?2), {now}, {deliveries}, ?3, ?4, ?5, ?6
+		FROM {table} WHERE {order} = ?2 RETURNING n`)
 }

@@ -62,8 +62,7 @@ func (src *Source) settleAll(ctx context.Context, tx *sql.Tx, owner string, list
 	return nil
 }
 
-// publish marks or deletes a group of rows: by ranges where they follow each other, which SQLite walks at half the
-// price of a list.
+// publish marks or deletes a group of rows: by ranges where they follow each other, else by a list.
 func (src *Source) publish(ctx context.Context, tx *sql.Tx, g same, seqs []int64) error {
 	if !slices.IsSorted(seqs) {
 		slices.Sort(seqs)
@@ -112,7 +111,7 @@ func (src *Source) cleaned(ctx context.Context, tx *sql.Tx, g same, seqs []int64
 	if err != nil || g.deliveries == 0 {
 		return err // a row never written before has no history
 	}
-	_, err = tx.ExecContext(ctx, src.s.texts().fill(`DELETE FROM connectd_attempt WHERE tbl = ?1 AND seq IN (SELECT value FROM json_each(?2))
+	_, err = tx.ExecContext(ctx, src.text.fill(`DELETE FROM connectd_attempt WHERE tbl = ?1 AND seq IN (SELECT value FROM json_each(?2))
 		AND NOT EXISTS (SELECT 1 FROM {table} WHERE {order} = connectd_attempt.seq)`), src.s.table, jsonSeqs(seqs))
 	return err
 }
@@ -148,9 +147,7 @@ type entry struct {
 // note writes a line of history, with the row's deliveries as they stand, and keeps no more than the newest lines.
 func (src *Source) note(ctx context.Context, tx *sql.Tx, e entry) error {
 	var n int64
-	err := tx.QueryRowContext(ctx, src.s.texts().fill(`INSERT INTO connectd_attempt (tbl, seq, n, at, deliveries, code, message, by, duration_ms)
-		SELECT ?1, ?2, (SELECT coalesce(max(n), 0) + 1 FROM connectd_attempt WHERE tbl = ?1 AND seq = ?2), {now}, {deliveries}, ?3, ?4, ?5, ?6
-		FROM {table} WHERE {order} = ?2 RETURNING n`),
+	err := tx.StmtContext(ctx, src.st.note).QueryRowContext(ctx,
 		src.s.table, e.seq, core.CleanText(e.failure.Code), core.CleanText(e.failure.Message), core.CleanText(e.by), e.failure.Duration.Milliseconds()).Scan(&n)
 	if err != nil {
 		return fmt.Errorf("note a failure: %w", err)

@@ -64,7 +64,7 @@ func (src *Source) look(ctx context.Context, conn *sql.Conn, version *sql.Stmt) 
 	if now.version == src.last.version {
 		return false, nil
 	}
-	err := conn.QueryRowContext(ctx, src.s.texts().fill(`SELECT coalesce(max({order}), 0) FROM {table}`)).Scan(&now.seq)
+	err := conn.QueryRowContext(ctx, src.text.fill(`SELECT coalesce(max({order}), 0) FROM {table}`)).Scan(&now.seq)
 	if err != nil {
 		return false, err
 	}
