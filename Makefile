@@ -5,6 +5,9 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 LINTER  := $(GO) tool -modfile=.ci/tools/go.mod golangci-lint
 # The simulation's runs, each with another seed.
 SEEDS   ?= 20000
+# How often each figure of `make bench` is taken, and a file for them as JSON.
+ROUNDS  ?= 5
+REPORT  ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo build test lint format bench chaos generate
@@ -28,8 +31,8 @@ lint: ## the linters and the import rules of .golangci.yml
 format: ## rewrite the code as lint wants it
 	$(LINTER) fmt ./...
 
-bench: ## the benchmarks
-	$(GO) test -run '^$$' -bench . -benchmem ./...
+bench: ## the figures of docs/benchmarks.md, in ROUNDS rounds; REPORT=FILE writes them as JSON too
+	$(GO) test -run '^$$' -bench '^BenchmarkGoals$$' -benchtime $(ROUNDS)x -timeout 30m ./cmd/connectd/bench -report '$(abspath $(REPORT))'
 
 chaos: ## long runs that break things at random: the engine's simulation with SEEDS seeds
 	$(GO) test -count=1 -timeout 2h -run '^TestSimulation$$' ./core/engine -sim.seeds $(SEEDS)

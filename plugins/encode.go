@@ -4,7 +4,6 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/plugins/proto"
 )
 
 // The field numbers of sink.proto that the hand-written side of the codec uses.
@@ -128,6 +127,3 @@ func appendInt(b []byte, num protowire.Number, v int64) []byte {
 	b = protowire.AppendTag(b, num, protowire.VarintType)
 	return protowire.AppendVarint(b, uint64(v))
 }
-
-// deliverMethod is Deliver's full name; its request goes through the hand-written codec, on both sides.
-const deliverMethod = proto.Sink_Deliver_FullMethodName

@@ -88,6 +88,9 @@ func serverOptions() []grpc.ServerOption {
 	}
 }
 
+// deliverMethod goes through the hand-written codec, on both sides.
+const deliverMethod = proto.Sink_Deliver_FullMethodName
+
 // serviceDesc is the generated service with one change: Deliver decodes into a deliverRequest.
 func serviceDesc() *grpc.ServiceDesc {
 	desc := proto.Sink_ServiceDesc

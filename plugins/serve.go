@@ -27,7 +27,7 @@ import (
 // SIGINT, SIGTERM and SIGHUP are ignored: they are often sent to the daemon's whole group, and the daemon still needs
 // its sinks to finish what they are sending. The process ends when the daemon says so, and when the daemon is gone.
 //
-// Serve takes over stdin, stdout and the default slog logger.
+// Serve takes over stdin, stdout and the default slog logger, which becomes Logger.
 func Serve(sink core.Sink) {
 	cookie := Handshake()
 	if os.Getenv(cookie.MagicCookieKey) != cookie.MagicCookieValue {
@@ -37,7 +37,7 @@ func Serve(sink core.Sink) {
 	go exitWithDaemon(os.Stdin)
 
 	stderr := os.Stderr
-	log := slog.New(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	log := Logger()
 	slog.SetDefault(log)
 	if err := restrict(); err != nil {
 		log.Warn("cannot restrict the process", "error", err)
@@ -67,6 +67,12 @@ func Serve(sink core.Sink) {
 	})
 }
 
+// Logger returns a logger whose records keep their level and attributes in the daemon's log: JSON on stderr, every
+// level, since the daemon decides what it logs. It is for sinks that are handed a logger before Serve.
+func Logger() *slog.Logger {
+	return slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
 // exitWithDaemon ends the process when stdin does: the daemon holds the other end and writes nothing, so the end of
 // the stream means that it has died.
 func exitWithDaemon(stdin io.Reader) {
@@ -86,13 +92,13 @@ func byHand(sink core.Sink, args []string, stdout, stderr io.Writer) int {
 	if len(args) == 1 && args[0] == "--describe" {
 		out := json.NewEncoder(stdout)
 		out.SetIndent("", "  ")
-		err := out.Encode(struct {
-			Name     string          `json:"name"`
-			Version  string          `json:"version"`
-			Protocol int             `json:"protocol"`
-			Limits   core.Limits     `json:"limits"`
-			Settings json.RawMessage `json:"settings,omitempty"`
-		}{d.Name, d.Version, ProtocolVersion, d.Limits, d.Schema})
+		err := out.Encode(map[string]any{
+			"name": d.Name, "version": d.Version, "protocol": ProtocolVersion, "settings": json.RawMessage(d.Schema),
+			"limits": map[string]any{
+				"max_records": d.Limits.MaxRecords, "max_bytes": d.Limits.MaxBytes,
+				"max_record_bytes": d.Limits.MaxRecordBytes, "max_in_flight": d.Limits.MaxInFlight,
+			},
+		})
 		if err != nil {
 			fmt.Fprintf(stderr, "this sink's description is not valid: %v\n", err)
 			return 1

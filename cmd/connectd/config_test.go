@@ -25,6 +25,8 @@ func TestBadConfigurationStartsNothing(t *testing.T) {
 		"bare duration":  {strings.Replace(quickstart, "lease: 2s", "lease: 600", 1), []string{"connectd.yaml:5:", "lease"}},
 		"two connectors on one table": {quickstart + strings.TrimPrefix(strings.Replace(quickstart, "orders", "again", 1), "connectors:\n"),
 			[]string{"connectd.yaml:", "orders", "again", "outbox"}},
+		"one of two is good": {quickstart + strings.NewReplacer("connectors:\n", "", "orders", "mails", "outbox", "mails", "lease", "laese").Replace(quickstart),
+			[]string{"connectd.yaml:9:", `"mails"`, `"lease"`}},
 		"unknown source":  {strings.Replace(quickstart, "plugin: sqlite", "plugin: sqllite", 1), []string{"connectd.yaml:3:", "sqlite"}},
 		"wrong setting":   {strings.Replace(quickstart, "path: ./out.jsonl", "pth: ./out.jsonl", 1), []string{"connectd.yaml:4:", `"path"`}},
 		"missing setting": {strings.Replace(quickstart, ", path: ./out.jsonl", "", 1), []string{"connectd.yaml:4:", "path"}},
@@ -246,4 +248,31 @@ func TestSecretsStayInside(t *testing.T) {
 	if code, _ := d.get("/metrics"); code != 401 {
 		t.Errorf("metrics without the token: %d", code)
 	}
+}
+
+// TestRelativePaths are relative to the daemon's working directory, though sinks' processes have others.
+func TestRelativePaths(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	installTorture(t, dir)
+	if err := os.Mkdir(filepath.Join(dir, "run"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, "connectd.yaml", `daemon: {plugin_dir: plugins, runtime_dir: run}
+connectors:
+  orders:
+    source: {plugin: sqlite, path: shop.db, table: outbox}
+    sink: {plugin: file, path: out.jsonl}
+  mails:
+    source: {plugin: sqlite, path: shop.db, table: mails}
+    sink: {plugin: torture, path: `+filepath.Join(dir, "mails.jsonl")+`}
+`)
+	connectdProcess(t, dir, "", "check").want(t, 0, "orders: ok", "mails: ok")
+	connectdProcess(t, dir, "", "init").want(t, 0)
+	s := openShop(t, dir)
+	d := startDaemon(t, dir)
+	d.ready()
+	s.insert(2, 1)
+	s.published(2)
+	audit(t, dir, 2)
 }

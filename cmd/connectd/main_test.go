@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -50,7 +51,9 @@ func connectdWith(t *testing.T, dir, stdin string, env map[string]string, args .
 		return value, ok
 	}
 	var stdout, stderr bytes.Buffer
-	code := run(t.Context(), configured(dir, args), strings.NewReader(stdin), &stdout, &stderr, lookup)
+	ctx, cancel := context.WithTimeout(t.Context(), patience) // a daemon that should not have started ends
+	defer cancel()
+	code := run(ctx, configured(dir, args), strings.NewReader(stdin), &stdout, &stderr, lookup)
 	return result{code, stdout.String(), stderr.String()}
 }
 

@@ -126,7 +126,7 @@ func describe(ctx context.Context, d config.Daemon, name string) pluginView {
 			return core.Description{}, err
 		}
 		v.Path = path
-		spec := host.Spec{Plugin: name, Path: path, Args: args, RuntimeDir: absolute(dir, d.RuntimeDir)}
+		spec := host.Spec{Plugin: name, Path: path, Args: args, RuntimeDir: d.RuntimeDir}
 		description, _, err := host.Check(ctx, spec, slog.New(slog.DiscardHandler))
 		return description, err
 	}()

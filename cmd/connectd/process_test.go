@@ -53,7 +53,7 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
-// connectdProcess is connectd as a real process, with more environment.
+// connectdProcess is connectd as a real process in the directory, with more environment.
 func connectdProcess(t *testing.T, dir, env string, args ...string) result {
 	t.Helper()
 	self, err := os.Executable()
@@ -62,7 +62,7 @@ func connectdProcess(t *testing.T, dir, env string, args ...string) result {
 	}
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), self, configured(dir, args)...)
-	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), env), &stdout, &stderr
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, append(os.Environ(), env), &stdout, &stderr
 	var exit *exec.ExitError
 	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)

@@ -176,7 +176,7 @@ func (m *machine) read(p *partition, now time.Duration) {
 		return
 	}
 	rows, bytes := m.room(p)
-	if rows < max(m.rowShare()/4, 1) || bytes <= 0 {
+	if rows < max(m.rowShare()/4, 1) || bytes <= 0 || !m.at(p.readAgain, now) {
 		return
 	}
 	if !p.scanning {
@@ -230,8 +230,7 @@ func (m *machine) readFailed(p *partition, err error, now time.Duration) bool {
 	if p.scanning {
 		p.rescan(m, now)
 	}
-	p.nextRead = now + m.pause()
-	p.scanAt = max(p.scanAt, p.nextRead)
+	p.readAgain = now + m.pause()
 	return true
 }
 

@@ -24,6 +24,7 @@ type sim struct {
 	now       time.Duration
 	queue     events
 	n         int // events so far, to order those of one moment
+	moment    int // events of this moment
 	tables    []*memory.Source
 	workers   []*simWorker
 	started   int // workers so far
@@ -72,6 +73,12 @@ func (s *sim) run() error {
 	limit := s.sc.length() + 3*time.Hour
 	for s.violation == nil && s.queue.Len() > 0 {
 		e := heap.Pop(&s.queue).(*event)
+		if s.moment++; e.at > s.now {
+			s.moment = 0
+		}
+		if s.moment > 5000 {
+			return fmt.Errorf("at %v: a loop that takes no time", s.now)
+		}
 		s.now = e.at
 		e.do()
 		if s.quiet && s.n%64 == 0 && s.atRest() {
@@ -329,6 +336,8 @@ func (c *simConn) call(write bool, apply func(), report func(err error)) {
 		})
 	}
 	switch {
+	case !s.quiet && s.sc.away > 0 && s.now >= s.sc.awayAt && s.now < s.sc.awayAt+s.sc.away:
+		s.after(0, func() { answer(errSim) })
 	case s.faulty(s.sc.fail):
 		s.after(there, func() { answer(errSim) })
 	case write && s.faulty(s.sc.lost):

@@ -25,6 +25,8 @@ type timing struct {
 	breakerWindow          time.Duration // within this time
 	quarantine             time.Duration // until the trial
 	open                   time.Duration // of one Open call
+	close                  time.Duration // of the Close call
+	end                    time.Duration // for the process to end when it was told to
 	lookAgain              time.Duration // how often a broken program is looked at for changes
 	probeEvery             time.Duration
 	probeTimeout           time.Duration
@@ -36,7 +38,8 @@ type timing struct {
 func defaultTiming() timing {
 	return timing{
 		backoffMin: 50 * time.Millisecond, backoffMax: time.Minute, settled: time.Minute,
-		breakerExits: 5, breakerWindow: 10 * time.Minute, quarantine: 5 * time.Minute, open: 30 * time.Second, lookAgain: time.Second,
+		breakerExits: 5, breakerWindow: 10 * time.Minute, quarantine: 5 * time.Minute, open: 30 * time.Second,
+		close: 5 * time.Second, end: 2 * time.Second, lookAgain: time.Second,
 		probeEvery: 5 * time.Second, probeTimeout: 2 * time.Second, misses: 3, busyMisses: 12,
 		dump: 500 * time.Millisecond,
 	}

@@ -17,7 +17,7 @@ func Check(ctx context.Context, spec Spec, log *slog.Logger) (core.Description, 
 	if err != nil {
 		return core.Description{}, nil, err
 	}
-	defer p.stop(killTimeout)
+	defer p.stop(defaultTiming().end)
 	if spec.Settings == nil {
 		return p.description, nil, nil
 	}

@@ -21,7 +21,10 @@ func Find(dir, name string) (string, error) {
 	if !nameRule.MatchString(name) {
 		return "", fmt.Errorf("%q is no name for a sink: 1 to 64 of a-z, 0-9 and -", name)
 	}
-	root, err := filepath.EvalSymlinks(dir)
+	root, err := filepath.Abs(dir)
+	if err == nil {
+		root, err = filepath.EvalSymlinks(root)
+	}
 	if err != nil {
 		return "", fmt.Errorf("plugin_dir: %w", err)
 	}
@@ -60,6 +63,8 @@ func Find(dir, name string) (string, error) {
 func checkProgram(path string) error {
 	info, err := os.Stat(path)
 	switch {
+	case !filepath.IsAbs(path): // the process's working directory is another
+		return fmt.Errorf("the path of the program, %q, is not absolute", path)
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("there is no file %s", path)
 	case err != nil:

@@ -16,7 +16,7 @@ import (
 
 // Bounds for what a plugin may write into the daemon's log; it is untrusted text.
 const (
-	linesPerSecond = 200
+	linesPerSecond = 200 // logged; ten times as many are looked at, so that debug lines do not crowd out errors
 	maxLogText     = 8 << 10
 	maxLogValue    = 2 << 10
 	maxLogAttrs    = 32
@@ -29,7 +29,8 @@ type output struct {
 
 	mu      sync.Mutex
 	second  time.Time // begin of the current second
-	lines   int       // in it
+	seen    int       // lines looked at in it
+	logged  int       // lines logged in it
 	dropped int       // lines not logged since the last report
 	tracing bool      // a panic or a goroutine dump has begun: plain lines after it belong to it
 	trace   []string  // from its first line, up to the bound
@@ -50,7 +51,9 @@ func (o *output) line(stream string, line []byte) {
 		o.addTrace(line) // reported as one at the end
 		return
 	}
-	if !o.admit(time.Now()) {
+	o.tick(time.Now())
+	if o.seen++; o.seen > 10*linesPerSecond {
+		o.dropped++
 		return
 	}
 	ctx := context.Background()
@@ -61,22 +64,21 @@ func (o *output) line(stream string, line []byte) {
 	if !o.log.Enabled(ctx, level) {
 		return
 	}
+	if o.logged++; o.logged > linesPerSecond {
+		o.dropped++
+		return
+	}
 	// In a group, so that a plugin can't forge the daemon's own attributes.
 	o.log.LogAttrs(ctx, level, plugins.Printable(text, maxLogText),
 		slog.String("stream", stream), slog.GroupAttrs("sink", attrs...))
 }
 
-// admit counts a line against the rate; once a second it reports what was dropped.
-func (o *output) admit(now time.Time) bool {
+// tick begins a new second, once it is time, with a report of what was dropped in the last.
+func (o *output) tick(now time.Time) {
 	if now.Sub(o.second) >= time.Second {
 		o.flush()
-		o.second, o.lines = now, 0
+		o.second, o.seen, o.logged = now, 0, 0
 	}
-	if o.lines++; o.lines > linesPerSecond {
-		o.dropped++
-		return false
-	}
-	return true
 }
 
 // flush reports dropped lines.

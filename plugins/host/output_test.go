@@ -2,6 +2,7 @@ package host
 
 import (
 	"encoding/json"
+	"log/slog"
 	"strings"
 	"testing"
 )
@@ -62,6 +63,20 @@ func TestATraceIsReportedAsOne(t *testing.T) {
 	contains(t, logs.String(), `"level":"ERROR"`, "ended with a trace: panic: boom", `main.main()\n    /src/main.go:7`)
 	if panicked, last := o.last(2); panicked != "panic: boom" || len(last) != 2 || last[0] != "main.main()" {
 		t.Errorf("%q %q", panicked, last)
+	}
+}
+
+// TestDebugLinesDoNotCrowdOutErrors when the daemon does not log them anyway.
+func TestDebugLinesDoNotCrowdOutErrors(t *testing.T) {
+	logs := &logBuffer{}
+	o := &output{log: slog.New(slog.NewJSONHandler(logs, nil))}
+	for range 5 * linesPerSecond {
+		o.line("stderr", []byte(`{"level":"DEBUG","msg":"chatter"}`))
+	}
+	o.line("stderr", []byte(`{"level":"ERROR","msg":"no broker"}`))
+	contains(t, logs.String(), "no broker")
+	if strings.Contains(logs.String(), "dropped") {
+		t.Errorf("dropped: %s", logs)
 	}
 }
 

@@ -5,12 +5,6 @@ import (
 	"fmt"
 	"syscall"
 	"time"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/status"
-
-	"github.com/hashicorp/go-plugin"
 )
 
 // probe asks the process now and then whether it lives. One that answers nothing at all, neither a probe nor a call,
@@ -29,7 +23,9 @@ func (s *Sink) probe(ctx context.Context, p *process) error {
 			return nil
 		case <-ticker.C:
 		}
-		s.ask(ctx, p)
+		if _, unreachable := p.ask(ctx, s.timing.probeTimeout); unreachable {
+			p.fate(ctx)
+		}
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -52,21 +48,5 @@ func (s *Sink) probe(ctx context.Context, p *process) error {
 		}
 		p.child.kill()
 		return fmt.Errorf("the sink's process was wedged: it answered none of %d probes and was killed", missed)
-	}
-}
-
-// ask makes one liveness call. Any answer will do, also that of a plugin without the health service.
-func (s *Sink) ask(ctx context.Context, p *process) {
-	ctx, cancel := context.WithTimeout(ctx, s.timing.probeTimeout)
-	defer cancel()
-	_, err := p.health.Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: plugin.GRPCServiceName})
-	switch status.Code(err) {
-	case codes.DeadlineExceeded, codes.Canceled:
-	case codes.Unavailable:
-		if p.alive() && ctx.Err() == nil {
-			p.condemn("because it could not be reached any more")
-		}
-	default:
-		p.answers.Add(1)
 	}
 }

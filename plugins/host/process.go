@@ -6,19 +6,19 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
 
-	"github.com/hashicorp/go-plugin"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/health/grpc_health_v1"
-
-	"os/exec"
-
 	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/go-plugin"
 	"github.com/hashicorp/go-plugin/runner"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/plugins"
@@ -26,10 +26,9 @@ import (
 
 // Bounds for ending a process.
 const (
-	closeTimeout = 5 * time.Second // for the sink to flush
-	killTimeout  = 2 * time.Second // for the process to end when it was told to
-	reapTimeout  = 2 * time.Second // for the kernel to end it after SIGKILL
-	deathNotice  = 250 * time.Millisecond
+	reapTimeout = 2 * time.Second // for the kernel to end it after SIGKILL
+	deathNotice = 2 * time.Second // between the end of a process's connection and its own, on a loaded machine
+	askAgain    = 20 * time.Millisecond
 )
 
 // process is one start of a plugin: its directory, its child process and the connection to it. It is used once and
@@ -192,32 +191,42 @@ func (p *process) stop(grace time.Duration) (ended bool) {
 		select {
 		case <-p.child.dead:
 			ended = true
-		case <-time.After(deathNotice / 5):
+		case <-time.After(2 * askAgain):
 		}
 	}
-	watchdog := time.AfterFunc(grace, p.child.kill)
-	defer watchdog.Stop()
 	finished := make(chan struct{})
 	go func() {
 		defer close(finished)
-		p.client.Kill() // may block for as long as the process or a holder of its pipes lives
+		p.client.Kill() // may block for as long as the process lives
 	}()
 	select {
 	case <-finished:
-	case <-time.After(grace + reapTimeout):
+	case <-time.After(grace):
 	}
 	p.child.kill()
-	if p.child.ID() != "" {
+	deadline := time.After(reapTimeout)
+	for _, end := range []<-chan struct{}{p.child.over(), finished} {
 		select {
-		case <-p.child.done:
-		case <-time.After(reapTimeout):
+		case <-end:
+		case <-deadline:
 			p.log.Error("a plugin's process cannot be ended, giving it up", "pid", p.child.pid())
+			return ended
 		}
 	}
 	if err := p.dir.remove(); err != nil {
 		p.log.Warn("a plugin's directory is left behind", "error", err)
 	}
 	return ended
+}
+
+// over is closed when nothing is left of the process, or nothing has ever been.
+func (c *child) over() <-chan struct{} {
+	if c.ID() != "" {
+		return c.done
+	}
+	never := make(chan struct{})
+	close(never)
+	return never
 }
 
 // alive says whether the process still runs.
@@ -247,29 +256,58 @@ func (p *process) brokenError() error {
 // explain finds out what a failed call means, mostly whether the process died of it.
 func (p *process) explain(ctx context.Context, err error) error {
 	unavailable := plugins.Unavailable(err)
-	if unavailable && p.alive() {
-		// The connection's end is often seen a moment before the process's.
-		notice := time.NewTimer(deathNotice)
-		defer notice.Stop()
-		select {
-		case <-p.child.dead:
-		case <-notice.C:
-		case <-ctx.Done():
-		}
+	if unavailable {
+		p.fate(ctx)
 	}
 	switch why := p.blameless.Load(); {
 	case why != nil:
 		return fmt.Errorf("the plugin was ended, %s: %w", *why, err)
 	case !p.alive():
 		return fmt.Errorf("%w: %s: %w", core.ErrSinkDied, p.child.exit(), err)
-	case unavailable && ctx.Err() == nil:
-		p.condemn("because it could not be reached any more")
-		return fmt.Errorf("the plugin lives but cannot be reached: %w", err)
 	default:
 		if !unavailable && ctx.Err() == nil {
 			p.answers.Add(1)
 		}
 		return err
+	}
+}
+
+// fate returns when it is clear what became of a process that a call could not reach: it has ended, which is often seen
+// a moment after its connection has; or it answers a probe, so that the word came from the sink itself; or neither, and
+// it is condemned.
+func (p *process) fate(ctx context.Context) {
+	limit := time.NewTimer(deathNotice)
+	defer limit.Stop()
+	for p.alive() {
+		if answered, _ := p.ask(ctx, deathNotice); answered {
+			return
+		}
+		select {
+		case <-p.child.dead:
+		case <-time.After(askAgain):
+		case <-ctx.Done():
+			return
+		case <-limit.C:
+			p.condemn("because it could not be reached any more")
+			return
+		}
+	}
+}
+
+// ask makes one liveness call and says whether it was answered, or could not even reach the process. Any answer will
+// do, also that of a plugin without the health service.
+func (p *process) ask(ctx context.Context, limit time.Duration) (answered, unreachable bool) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	_, err := p.health.Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: plugin.GRPCServiceName})
+	switch status.Code(err) {
+	case codes.Unavailable:
+		return false, true
+	case codes.DeadlineExceeded, codes.Canceled:
+		return false, false
+	default:
+		p.answers.Add(1)
+		return true, false
 	}
 }
 

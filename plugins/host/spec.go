@@ -12,8 +12,8 @@ import (
 type Spec struct {
 	Connector string // for logs
 	Plugin    string // the sink's name, for logs
-	// Path and Args are the program: what Find returned, or this binary itself for a bundled sink. No secret belongs
-	// into Args.
+	// Path and Args are the program: what Find returned, or this binary itself for a bundled sink; absolute. No secret
+	// belongs into Args. The process has a working directory of its own, so no relative path does either.
 	Path string
 	Args []string
 	// SHA256, if not empty, is the program's checksum in hex. The very file that was hashed is the one that runs.

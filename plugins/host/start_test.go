@@ -81,6 +81,7 @@ func TestStartRefusesTheProgram(t *testing.T) {
 		words string
 	}{
 		"missing":        {Spec{Path: filepath.Join(dir, "nothing"), RuntimeDir: shortDir(t)}, "there is no file " + dir},
+		"relative":       {Spec{Path: "./plugin", RuntimeDir: shortDir(t)}, `"./plugin", is not absolute`},
 		"not executable": {script("plain", "#!/bin/sh\n", 0o600), "is not executable"},
 		"other machine":  {script("alien", "\x7fELF rubbish", 0o700), "not a program for this machine"},
 		"no interpreter": {script("orphan", "#!/nonexistent/python\n", 0o700), "its interpreter cannot be run"},
@@ -136,7 +137,7 @@ func TestRunsTheVeryFileItHashed(t *testing.T) {
 	}
 	p := &process{dir: dir, log: (&logBuffer{}).logger(), broken: make(chan struct{}, 1)}
 	p.child = newChild(&spec, dir.path, pinned, &output{log: p.log}, spawn, nil)
-	defer p.stop(killTimeout)
+	defer p.stop(time.Second)
 	if err := p.connect(within(t, 10*time.Second), &spec); err != nil {
 		t.Fatal(err)
 	}

@@ -49,7 +49,7 @@ type ending struct {
 // live is one process's life, from start to end.
 func (s *Sink) live(ctx context.Context) (end ending) {
 	expected := false
-	p, err := startProcess(ctx, &s.spec, s.spawn, s.log, func() { expected = s.expectCrash.Load() })
+	p, err := startProcess(ctx, &s.spec, s.spawn, s.log, func() { expected = s.crashExpected() })
 	if err != nil {
 		return ending{err: err}
 	}
@@ -91,10 +91,10 @@ func (s *Sink) retire(ctx context.Context, p *process) {
 	why := "because the connector stops"
 	p.blameless.CompareAndSwap(nil, &why)
 	defer context.AfterFunc(s.closeCtx, p.child.kill)()
-	closeCtx, cancel := context.WithTimeout(s.closeCtx, closeTimeout)
+	closeCtx, cancel := context.WithTimeout(s.closeCtx, s.timing.close)
 	defer cancel()
 	s.closeErr = p.sink.Close(closeCtx)
-	p.stop(killTimeout)
+	p.stop(s.timing.end)
 }
 
 // prepare configures and opens.
@@ -136,9 +136,9 @@ func (s *Sink) open(ctx context.Context, p *process) error {
 		if !p.alive() || ctx.Err() != nil {
 			return err
 		}
-		if answers := p.answers.Load(); errors.Is(err, context.DeadlineExceeded) {
-			if s.ask(ctx, p); p.answers.Load() == answers {
-				return fmt.Errorf("the sink's process was wedged: it answered neither open nor a probe")
+		if errors.Is(err, context.DeadlineExceeded) {
+			if answered, _ := p.ask(ctx, s.timing.probeTimeout); !answered {
+				return errors.New("the sink's process was wedged: it answered neither open nor a probe")
 			}
 		}
 		if failures == 0 {

@@ -17,6 +17,8 @@ import (
 
 	"github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/plugins"
@@ -109,6 +111,15 @@ func (g *generatedPlugin) Open(context.Context, *proto.OpenRequest) (*proto.Open
 func (g *generatedPlugin) Deliver(_ context.Context, req *proto.DeliverRequest) (*proto.DeliverResponse, error) {
 	n := uint32(len(req.GetRecords()))
 	switch g.answer {
+	case "long-line": // on the descriptor itself, which nothing diverts here
+		for range 32 {
+			if _, err := syscall.Write(1, []byte(strings.Repeat("y", 32<<10))); err != nil {
+				return nil, err
+			}
+		}
+		return &proto.DeliverResponse{Delivered: n}, nil
+	case "unavailable": // the sink's own word on its destination
+		return nil, status.Error(codes.Unavailable, "broker is away")
 	case "too-few":
 		return &proto.DeliverResponse{Delivered: n - 1}, nil
 	case "out-of-range":
@@ -173,7 +184,10 @@ func (s *tortured) Open(context.Context) error {
 			return nil
 		}
 		_ = f.Close()
-		return syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
+			return err
+		}
+		time.Sleep(time.Minute) // it may take a moment to stop
 	case "dies-at-open":
 		os.Exit(4)
 	}

@@ -195,7 +195,11 @@ func TestRefusedConnector(t *testing.T) {
 			t.Error(err)
 		}
 		_, ended, stop := start(t, nil, bad, missing)
-		<-ended
+		select {
+		case <-ended:
+		case <-time.After(time.Hour):
+			t.Error("the daemon goes on with nothing to do")
+		}
 		if err := stop(); err == nil || !strings.Contains(err.Error(), "bad: sink: path is required") ||
 			!strings.Contains(err.Error(), "missing: sink: no such sink") {
 			t.Errorf("ended with %v", err)
