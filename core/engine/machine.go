@@ -221,7 +221,7 @@ func (m *machine) fetched(p *partition, page core.Page, err error, now time.Dura
 }
 
 func (m *machine) readFailed(p *partition, err error, now time.Duration) bool {
-	m.sourceSaid(err, now)
+	m.sourceSaid(err)
 	if err == nil {
 		m.lastRead = now
 		return false
@@ -235,7 +235,7 @@ func (m *machine) readFailed(p *partition, err error, now time.Duration) bool {
 }
 
 // sourceSaid keeps count of failures for backoff, and tells each change of the source's state once.
-func (m *machine) sourceSaid(err error, now time.Duration) {
+func (m *machine) sourceSaid(err error) {
 	if err == nil {
 		if m.failures > 0 {
 			m.log.Info("source answers again", "connector", m.name, "failures", m.failures)
@@ -267,11 +267,11 @@ func (m *machine) wake(now time.Duration) {
 func (m *machine) drain() { m.draining = true }
 
 // hurry cuts the drain short: running calls are cancelled and settled as unknown.
-func (m *machine) hurry(now time.Duration) []op {
+func (m *machine) hurry() []op {
 	m.draining, m.hurried = true, true
 	m.ops = nil
 	for _, p := range m.parts {
-		m.cancelCalls(p, now)
+		m.cancelCalls(p)
 	}
 	return m.ops
 }

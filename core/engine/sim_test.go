@@ -279,7 +279,7 @@ func (w *simWorker) drain() {
 	w.s.after(cut, func() {
 		w.when(func() {
 			for _, c := range w.conns {
-				c.start(c.m.hurry(w.local()))
+				c.start(c.m.hurry())
 				c.pump()
 			}
 		})
@@ -379,7 +379,7 @@ func (c *simConn) do(o op) {
 	case opRelease:
 		var refused error
 		c.call(true, func() { refused = c.release(o.p) },
-			func(err error) { m.released(o.p, errors.Join(err, refused), now()) })
+			func(err error) { m.released(o.p, errors.Join(err, refused)) })
 	case opBlocking:
 		var blocks []core.Block
 		c.readAhead(o.p)
