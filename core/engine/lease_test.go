@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,10 +108,9 @@ func TestG5AWorkerThatLostItsLeaseChangesNothing(t *testing.T) {
 		w.insert(10, 10)
 		f := &faultySource{Source: w.source}
 		release := make(chan struct{})
-		first := true
+		var later atomic.Bool
 		w.sink.Before(func(ctx context.Context, b []core.Record) error {
-			if first {
-				first = false
+			if !later.Swap(true) {
 				f.frozen() // the first worker's database connection hangs from here on
 				<-release  // and its call ends late, whatever its context says
 			}
