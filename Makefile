@@ -5,6 +5,9 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 LINTER  := $(GO) tool -modfile=.ci/tools/go.mod golangci-lint
 # The simulation's runs, each with another seed.
 SEEDS   ?= 20000
+# How often each figure of `make bench` is taken, and a file for them as JSON.
+ROUNDS  ?= 5
+REPORT  ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo build test lint format bench chaos generate
@@ -18,9 +21,10 @@ demo: build ## a relay on a temporary SQLite file, with a receiver and live outp
 build: ## bin/connectd, one static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/connectd ./cmd/connectd
 
-test: ## every test, with the race detector
+test: ## every test, with the race detector, and the engine's simulation with 10,000 seeds without it
 	$(GO) vet ./...
 	$(GO) test -race -shuffle=on ./...
+	$(GO) test -count=1 -run '^TestSimulation$$' ./core/engine
 
 lint: ## the linters and the import rules of .golangci.yml
 	$(LINTER) run ./...
@@ -28,8 +32,8 @@ lint: ## the linters and the import rules of .golangci.yml
 format: ## rewrite the code as lint wants it
 	$(LINTER) fmt ./...
 
-bench: ## the benchmarks
-	$(GO) test -run '^$$' -bench . -benchmem ./...
+bench: ## the figures of docs/benchmarks.md, in ROUNDS rounds; REPORT=FILE writes them as JSON too
+	$(GO) test -run '^$$' -bench '^BenchmarkGoals$$' -benchtime $(ROUNDS)x -timeout 30m ./cmd/connectd/bench -report '$(abspath $(REPORT))'
 
 chaos: ## long runs that break things at random: the engine's simulation with SEEDS seeds
 	$(GO) test -count=1 -timeout 2h -run '^TestSimulation$$' ./core/engine -sim.seeds $(SEEDS)

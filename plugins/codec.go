@@ -53,7 +53,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 type bufferPool struct{ pool sync.Pool }
 
 // maxPooled is the largest buffer that is kept, in bytes.
-const maxPooled = 4 << 20
+const maxPooled = 8 << 20
 
 var _ mem.BufferPool = (*bufferPool)(nil)
 

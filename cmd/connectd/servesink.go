@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"flag"
-	"log/slog"
 	"maps"
 	"slices"
 
@@ -25,7 +24,7 @@ func serveSinkCommand() *command {
 				if !ok {
 					return usagef("no bundled sink %q%s", args[0], settings.DidYouMean(args[0], slices.Collect(maps.Keys(bundled()))))
 				}
-				plugins.Serve(sink(slog.Default(), *dir))
+				plugins.Serve(sink(plugins.Logger(), *dir))
 				return nil
 			}
 		},

@@ -334,7 +334,7 @@ func (m *machine) unsent(b *batch) {
 }
 
 // cancelCalls ends p's running calls and takes back its announced batches.
-func (m *machine) cancelCalls(p *partition, now time.Duration) {
+func (m *machine) cancelCalls(p *partition) {
 	for _, b := range p.batches {
 		switch b.stage {
 		case sending:

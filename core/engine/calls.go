@@ -57,7 +57,7 @@ func (r *runner) startOne(o op) {
 	case opRelease:
 		r.call(func(ctx context.Context) func(time.Duration) {
 			err := c.Source.Release(ctx, c.Owner, o.p.lease)
-			return func(now time.Duration) { m.released(o.p, err, now) }
+			return func(now time.Duration) { m.released(o.p, err) }
 		})
 	case opBlocking:
 		r.call(func(ctx context.Context) func(time.Duration) {

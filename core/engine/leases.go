@@ -47,7 +47,7 @@ func (m *machine) doubtful() bool {
 // pulsed reports the answer of opPulse.
 func (m *machine) pulsed(pulse core.Pulse, total int, err error, now time.Duration) {
 	m.pulsing = false
-	m.sourceSaid(err, now)
+	m.sourceSaid(err)
 	if err != nil {
 		m.pulseAt = now + m.pause()
 		return
@@ -93,7 +93,7 @@ func (m *machine) shed() {
 // did happen, the leases run out without inflight rows and cost nothing.
 func (m *machine) acquired(got []core.Acquired, err error, asked, now time.Duration) {
 	m.acquiring = false
-	m.sourceSaid(err, now)
+	m.sourceSaid(err)
 	if err != nil {
 		m.acquireAt = now + m.pause()
 		return
@@ -103,7 +103,7 @@ func (m *machine) acquired(got []core.Acquired, err error, asked, now time.Durat
 	for _, a := range got {
 		m.parts = slices.DeleteFunc(m.parts, func(p *partition) bool {
 			if p.lease.Part == a.Lease.Part {
-				m.lose(p, now)
+				m.lose(p)
 				return true
 			}
 			return false
@@ -147,7 +147,7 @@ func (m *machine) noteAcquired(a core.Acquired) {
 // renewed reports the answer of opRenew, which was sent at asked.
 func (m *machine) renewed(sent, kept []core.Lease, err error, asked, now time.Duration) {
 	m.renewing = false
-	m.sourceSaid(err, now)
+	m.sourceSaid(err)
 	if err != nil {
 		m.renewAt = now + m.pause()
 		return
@@ -162,7 +162,7 @@ func (m *machine) renewed(sent, kept []core.Lease, err error, asked, now time.Du
 				m.log.Info("lease revived", "connector", m.name, "partition", p.lease.Part, "epoch", p.lease.Epoch)
 			}
 		case slices.Contains(sent, p.lease):
-			m.lose(p, now)
+			m.lose(p)
 		}
 	}
 	m.parts = slices.DeleteFunc(m.parts, func(p *partition) bool { return p.lost })
@@ -177,7 +177,7 @@ func (m *machine) suspend(p *partition, now time.Duration, why string) {
 	p.suspended = true
 	m.log.Warn("lease in doubt, sending stopped", "connector", m.name, "partition", p.lease.Part,
 		"epoch", p.lease.Epoch, "reason", why)
-	m.cancelCalls(p, now)
+	m.cancelCalls(p)
 	for _, b := range p.batchesIn(formed) {
 		m.dissolve(b)
 	}
@@ -191,11 +191,11 @@ func (m *machine) suspend(p *partition, now time.Duration, why string) {
 }
 
 // lose drops a partition that somebody else took: what is on its way is cancelled and its answers are ignored.
-func (m *machine) lose(p *partition, now time.Duration) {
+func (m *machine) lose(p *partition) {
 	m.log.Warn("lease_not_owned: partition was taken over by another worker", "connector", m.name,
 		"partition", p.lease.Part, "epoch", p.lease.Epoch)
 	m.obs.Lost(1)
-	m.cancelCalls(p, now)
+	m.cancelCalls(p)
 	m.forget(p)
 }
 
@@ -214,11 +214,11 @@ func (m *machine) forget(p *partition) {
 
 // released reports the answer of opRelease. Whatever it was, the partition is forgotten: if the lease was not given
 // back, it runs out.
-func (m *machine) released(p *partition, err error, now time.Duration) {
+func (m *machine) released(p *partition, err error) {
 	if p.lost {
 		return
 	}
-	m.sourceSaid(nilIfNotOwned(err), now)
+	m.sourceSaid(nilIfNotOwned(err))
 	m.forget(p)
 	m.parts = slices.DeleteFunc(m.parts, func(q *partition) bool { return q == p })
 	m.obs.Released(1)

@@ -176,7 +176,7 @@ func (m *machine) read(p *partition, now time.Duration) {
 		return
 	}
 	rows, bytes := m.room(p)
-	if rows < max(m.rowShare()/4, 1) || bytes <= 0 {
+	if rows < max(m.rowShare()/4, 1) || bytes <= 0 || !m.at(p.readAgain, now) {
 		return
 	}
 	if !p.scanning {
@@ -221,7 +221,7 @@ func (m *machine) fetched(p *partition, page core.Page, err error, now time.Dura
 }
 
 func (m *machine) readFailed(p *partition, err error, now time.Duration) bool {
-	m.sourceSaid(err, now)
+	m.sourceSaid(err)
 	if err == nil {
 		m.lastRead = now
 		return false
@@ -230,13 +230,12 @@ func (m *machine) readFailed(p *partition, err error, now time.Duration) bool {
 	if p.scanning {
 		p.rescan(m, now)
 	}
-	p.nextRead = now + m.pause()
-	p.scanAt = max(p.scanAt, p.nextRead)
+	p.readAgain = now + m.pause()
 	return true
 }
 
 // sourceSaid keeps count of failures for backoff, and tells each change of the source's state once.
-func (m *machine) sourceSaid(err error, now time.Duration) {
+func (m *machine) sourceSaid(err error) {
 	if err == nil {
 		if m.failures > 0 {
 			m.log.Info("source answers again", "connector", m.name, "failures", m.failures)
@@ -268,11 +267,11 @@ func (m *machine) wake(now time.Duration) {
 func (m *machine) drain() { m.draining = true }
 
 // hurry cuts the drain short: running calls are cancelled and settled as unknown.
-func (m *machine) hurry(now time.Duration) []op {
+func (m *machine) hurry() []op {
 	m.draining, m.hurried = true, true
 	m.ops = nil
 	for _, p := range m.parts {
-		m.cancelCalls(p, now)
+		m.cancelCalls(p)
 	}
 	return m.ops
 }

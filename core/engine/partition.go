@@ -65,6 +65,7 @@ type partition struct {
 	scanBegan time.Duration
 	ready     time.Duration // when the first key in behind or row in waiting may go on
 	nextRead  time.Duration
+	readAgain time.Duration // not before, after a failed read
 	idle      time.Duration // present pause between reads that find nothing
 	readSince time.Duration // when the running read began
 }

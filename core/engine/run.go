@@ -84,7 +84,7 @@ func (r *runner) loop(ctx context.Context) {
 			cut = time.After(r.c.Policy.Drain)
 		case <-stop:
 			stop, end = nil, time.After(settleGrace)
-			r.start(r.m.hurry(r.now()))
+			r.start(r.m.hurry())
 		case <-cut:
 			cut = nil
 			if stop != nil {

@@ -86,6 +86,13 @@ func (s *sim) noteRecovered(id rowID, before core.RowInfo, in announced) {
 	if s.settled[in.batch] {
 		s.fail("I5: row %d is counted for a batch that was settled before", id.seq)
 	}
+	for _, w := range s.workers {
+		for _, p := range w.conns[id.table].m.parts {
+			if p.lease == (core.Lease{Part: in.batch.part, Epoch: in.batch.epoch}) && p.batches[in.batch.batch] == nil {
+				s.fail("I5: row %d is counted for a batch that its worker %s knows nothing of", id.seq, w.owner)
+			}
+		}
+	}
 	if before.Crashes < 3 {
 		return
 	}

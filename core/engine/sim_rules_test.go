@@ -22,7 +22,7 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		{"reads begin at the floor", func(sc *scenario) { sc.off.floor, sc.careless, sc.longTx, sc.keys = true, true, 0.5, 2 }},
 		{"a read passes over the rows in memory", func(sc *scenario) { sc.off.known, sc.fail, sc.flaky = true, 0.05, 0.2 }},
 		{"announced before it is sent", func(sc *scenario) { sc.off.announce, sc.kills, sc.fail = true, 4, 0.1 }},
-		{"a step of unknown outcome is repeated", func(sc *scenario) { sc.off.repeat, sc.lost, sc.late = true, 0.1, 0.1 }},
+		{"a step of unknown outcome is repeated", func(sc *scenario) { sc.off.repeat, sc.lost, sc.late, sc.kills, sc.flaky = true, 0.2, 0.2, 4, 0.4 }},
 		{"a repeated announcement leaves a tombstone", func(sc *scenario) { sc.off.tombstone, sc.late, sc.kills, sc.flaky = true, 0.2, 6, 0.5 }},
 		{"an unknown call is written down", func(sc *scenario) { sc.off.settleUnknown, sc.lostCall = true, 0.2 }},
 		{"an answer sets crashes back", func(sc *scenario) {

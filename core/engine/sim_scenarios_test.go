@@ -25,8 +25,9 @@ type scenario struct {
 	kills, pluginKills               int
 	pauses, drains, joins, operators int
 	throttle                         float64
-	outageAt, outage                 time.Duration
-	refusing                         bool // during the outage each record is refused, instead of the call failing
+	outageAt, outage                 time.Duration // of the sink
+	awayAt, away                     time.Duration // of the database: every call fails at once
+	refusing                         bool          // during the outage each record is refused, instead of the call failing
 
 	crashCall                                float64 // the plugin dies in a call for reasons of its own
 	flakyFails                               float64 // how often a flaky row fails; 0: 0.7
@@ -34,7 +35,11 @@ type scenario struct {
 	rollback, longTx                         float64
 	careless, early                          bool // producers
 
-	clean      bool // nothing fails: no row may be sent twice
+	strikeAt   int    // before this event, strike
+	strike     string // "kill", "pause" (the clock runs on), "stop" (with its clock)
+	fateAt     int    // this writing call of the database
+	fate       string // "failed", "lost" (done, its answer lost), "late" (failed, done after its repeat)
+	clean      bool   // nothing fails: no row may be sent twice
 	off        rulesOff
 	dbOff      dbOff
 	hangAlways bool // a timeout counts as a crash also when the sink is down
@@ -115,6 +120,9 @@ func scenarios() []scenario {
 		with("outage, refusing", func(sc *scenario) {
 			sc.outageAt, sc.outage, sc.seconds, sc.refusing = 5*time.Second, 30*time.Second, 60, true
 		}),
+		with("database away", func(sc *scenario) {
+			sc.awayAt, sc.away, sc.seconds, sc.lost, sc.flaky, sc.hold = 5*time.Second, 25*time.Second, 60, 0.05, 0.1, true
+		}),
 		with("comings and goings", func(sc *scenario) { sc.workers, sc.partitions, sc.joins, sc.drains, sc.fail = 3, 5, 3, 4, 0.03 }),
 		with("rolling restarts", func(sc *scenario) {
 			sc.clean, sc.workers, sc.partitions, sc.joins, sc.drains, sc.rows = true, 3, 4, 3, 3, 100
@@ -141,6 +149,9 @@ func anything(seed uint64) scenario {
 		kills: r.IntN(4), pluginKills: r.IntN(2), pauses: r.IntN(5), drains: r.IntN(3), joins: r.IntN(2), operators: r.IntN(30),
 		throttle: some(0.3, 0.2), bad: some(0.3, 0.1), flaky: some(0.5, 0.4), killPlugin: some(0.2, 0.03), hang: some(0.2, 0.02),
 		killWorker: some(0.1, 0.02), rollback: some(0.5, 0.3), longTx: some(0.4, 0.3), careless: yes(0.1), early: yes(0.2),
+	}
+	if yes(0.2) {
+		sc.awayAt, sc.away = time.Duration(r.IntN(20))*time.Second, time.Duration(r.IntN(20))*time.Second
 	}
 	if yes(0.2) {
 		sc.outageAt, sc.outage = time.Duration(r.IntN(20))*time.Second, time.Duration(r.IntN(30))*time.Second

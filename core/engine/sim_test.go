@@ -24,6 +24,9 @@ type sim struct {
 	now       time.Duration
 	queue     events
 	n         int // events so far, to order those of one moment
+	moment    int // events of this moment
+	steps     int // events done
+	writes    int // writing calls so far
 	tables    []*memory.Source
 	workers   []*simWorker
 	started   int // workers so far
@@ -72,7 +75,16 @@ func (s *sim) run() error {
 	limit := s.sc.length() + 3*time.Hour
 	for s.violation == nil && s.queue.Len() > 0 {
 		e := heap.Pop(&s.queue).(*event)
+		if s.moment++; e.at > s.now {
+			s.moment = 0
+		}
+		if s.moment > 5000 {
+			return fmt.Errorf("at %v: a loop that takes no time", s.now)
+		}
 		s.now = e.at
+		if s.steps++; s.steps == s.sc.strikeAt {
+			s.strike()
+		}
 		e.do()
 		if s.quiet && s.n%64 == 0 && s.atRest() {
 			return s.checkEnd()
@@ -272,7 +284,7 @@ func (w *simWorker) drain() {
 	w.s.after(cut, func() {
 		w.when(func() {
 			for _, c := range w.conns {
-				c.start(c.m.hurry(w.local()))
+				c.start(c.m.hurry())
 				c.pump()
 			}
 		})
@@ -328,13 +340,19 @@ func (c *simConn) call(write bool, apply func(), report func(err error)) {
 			c.pump()
 		})
 	}
+	if write {
+		s.writes++
+	}
+	chosen := write && s.sc.fateAt == s.writes
 	switch {
-	case s.faulty(s.sc.fail):
+	case !s.quiet && s.sc.away > 0 && s.now >= s.sc.awayAt && s.now < s.sc.awayAt+s.sc.away:
+		s.after(0, func() { answer(errSim) })
+	case chosen && s.sc.fate == "failed", s.faulty(s.sc.fail):
 		s.after(there, func() { answer(errSim) })
-	case write && s.faulty(s.sc.lost):
+	case chosen && s.sc.fate == "lost", write && s.faulty(s.sc.lost):
 		s.after(there, apply)
 		s.after(there+back, func() { answer(errSim) })
-	case write && s.faulty(s.sc.late):
+	case chosen && s.sc.fate == "late", write && s.faulty(s.sc.late):
 		s.after(there, func() { answer(errSim) })
 		s.after(there+s.upTo(40*time.Second), apply)
 	default:
@@ -370,7 +388,7 @@ func (c *simConn) do(o op) {
 	case opRelease:
 		var refused error
 		c.call(true, func() { refused = c.release(o.p) },
-			func(err error) { m.released(o.p, errors.Join(err, refused), now()) })
+			func(err error) { m.released(o.p, errors.Join(err, refused)) })
 	case opBlocking:
 		var blocks []core.Block
 		c.readAhead(o.p)

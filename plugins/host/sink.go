@@ -58,6 +58,7 @@ type Sink struct {
 
 	ready       atomic.Pointer[process] // set while Running
 	expectCrash atomic.Bool
+	delivering  atomic.Int64 // calls of Deliver in flight
 
 	mu         sync.Mutex
 	changed    chan struct{} // closed and replaced with each change of what follows
@@ -77,7 +78,10 @@ type Sink struct {
 	closeErr error           // set before done is closed
 }
 
-var _ core.Sink = (*Sink)(nil)
+var (
+	_ core.Sink          = (*Sink)(nil)
+	_ core.CrashExpecter = (*Sink)(nil)
+)
 
 // Start begins to start the process and returns at once. The Sink must be closed.
 func Start(spec Spec, log *slog.Logger) *Sink { return start(spec, log, defaultTiming()) }
@@ -157,10 +161,12 @@ func (s *Sink) Status() Status {
 	return st
 }
 
-// ExpectCrash tells the sink, with on, that from now on its process may be killed by what it is sent: the engine knows
-// that the batch is suspected of it and counts the crash itself. Such a crash neither leads to quarantine nor makes the
-// next start wait. Without on, that ends.
+// ExpectCrash tells the sink, before a call of Deliver, whether the batch may kill its process: the engine suspects it
+// and counts the crash itself. A process that ends during such a call leads neither to quarantine nor to a longer wait.
 func (s *Sink) ExpectCrash(on bool) { s.expectCrash.Store(on) }
+
+// crashExpected is asked at the moment a process ends.
+func (s *Sink) crashExpected() bool { return s.expectCrash.Load() && s.delivering.Load() > 0 }
 
 // Describe waits until the process has described itself.
 func (s *Sink) Describe(ctx context.Context) (d core.Description, err error) {
@@ -229,6 +235,8 @@ func (s *Sink) Deliver(ctx context.Context, batch []core.Record) ([]core.Outcome
 	if !p.alive() {
 		return nil, fmt.Errorf("%w: the sink's process has just ended: %s", core.ErrNotSent, p.child.exit())
 	}
+	s.delivering.Add(1)
+	defer s.delivering.Add(-1)
 	outcomes, err := p.sink.Deliver(ctx, batch)
 	if err != nil {
 		return nil, p.explain(ctx, err)

@@ -281,7 +281,9 @@ func TestOpenAnswersTheFailure(t *testing.T) {
 // TestKillsUnderLoad kills the process again and again while four callers deliver: each call ends in an answer or in an
 // error that says what is known.
 func TestKillsUnderLoad(t *testing.T) {
-	s, logs := startReady(t, tortureSpec(t, "plain"), defaultTiming())
+	tm := defaultTiming()
+	tm.backoffMin = time.Millisecond
+	s, logs := startReady(t, tortureSpec(t, "plain"), tm)
 	stop := make(chan struct{})
 	var delivered, died, refused atomic.Int64
 	var callers sync.WaitGroup

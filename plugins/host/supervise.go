@@ -49,7 +49,7 @@ type ending struct {
 // live is one process's life, from start to end.
 func (s *Sink) live(ctx context.Context) (end ending) {
 	expected := false
-	p, err := startProcess(ctx, &s.spec, s.spawn, s.log, func() { expected = s.expectCrash.Load() })
+	p, err := startProcess(ctx, &s.spec, s.spawn, s.log, func() { expected = s.crashExpected() })
 	if err != nil {
 		return ending{err: err}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -42,17 +43,29 @@ func (src *Source) Leave(ctx context.Context, owner string) error {
 	})
 }
 
-// Acquire takes the partition if it is free or its lease has run out.
+// takeableSQL selects one row, whether the lease has an owner, if it is free or has run out.
+const takeableSQL = `SELECT owner IS NOT NULL FROM connectd_lease
+	WHERE tbl = ? AND part = 0 AND (owner IS NULL OR lease_until <= ` + nowMS + `)`
+
+// Acquire takes the partition if it is free or its lease has run out. A worker that stands by asks often, so it looks
+// first without the write lock.
 func (src *Source) Acquire(ctx context.Context, owner string, limit int, lease time.Duration, hold bool) ([]core.Acquired, error) {
 	if limit < 1 {
 		return nil, ctx.Err()
 	}
+	var owned bool
+	err := src.read.QueryRowContext(ctx, takeableSQL, src.s.table).Scan(&owned)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: acquire: %w", err)
+	}
 	var taken []core.Acquired
-	err := src.transact(ctx, "acquire", func(tx *sql.Tx) error {
+	err = src.transact(ctx, "acquire", func(tx *sql.Tx) error {
 		taken = nil
 		var a core.Acquired
-		err := tx.QueryRowContext(ctx, `SELECT owner IS NOT NULL FROM connectd_lease
-			WHERE tbl = ? AND part = 0 AND (owner IS NULL OR lease_until <= `+nowMS+`)`, src.s.table).Scan(&a.TakenOver)
+		err := tx.QueryRowContext(ctx, takeableSQL, src.s.table).Scan(&a.TakenOver)
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil
 		}

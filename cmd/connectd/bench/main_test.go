@@ -1,0 +1,57 @@
+//go:build linux
+
+package bench
+
+import (
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/connectd/connectd/plugins"
+)
+
+var reportTo = flag.String("report", "", "write the figures as JSON to this `FILE` too")
+
+// nullProgram is the null sink's file in a plugin directory, discardProgram the reader at a bare socket's other end.
+const (
+	nullProgram    = "connectd-sink-null"
+	discardProgram = "discard"
+)
+
+// TestMain lets this test binary be the null sink's process, and the far end of a bare socket.
+func TestMain(m *testing.M) {
+	switch filepath.Base(os.Args[0]) {
+	case nullProgram:
+		plugins.Serve(&nullSink{})
+	case discardProgram:
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	default:
+		os.Exit(m.Run())
+	}
+}
+
+// BenchmarkGoals measures all figures, each for as many rounds as -benchtime Nx says, and prints them as one table.
+// A goal that was missed is said there and is no failure.
+func BenchmarkGoals(b *testing.B) {
+	r := &report{machine: lookAtMachine(b)}
+	p := buildPrograms(b)
+	b.Run("drain", r.rounds(p, benchmarkDrain))
+	b.Run("boundary", r.rounds(p, benchmarkBoundary))
+	b.Run("latency", r.rounds(p, benchmarkLatency))
+	b.Run("idle", r.rounds(p, benchmarkIdle))
+	b.Run("start", r.rounds(p, benchmarkStart))
+	b.Run("kill", r.rounds(p, benchmarkKill))
+	if b.Failed() {
+		return
+	}
+	if err := r.table(os.Stdout); err != nil {
+		b.Fatal(err)
+	}
+	if *reportTo != "" {
+		if err := r.writeJSON(*reportTo); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+// Package engine is the leasing engine: it moves the rows of one source to one sink, at least once and in order per key,
+// and survives what dies around it. It is written once for every source and every sink.
+//
+// # How it is built
+//
+// A machine (machine.go) holds all rules and has no clock, no goroutine and no I/O: it is told what happened and says what
+// to do. A Connector gives it those: one loop (run.go) that alone touches the machine, and a goroutine for every call of
+// the source or the sink (calls.go), each with a deadline. The simulation in the tests runs the same machine in a world of
+// its own, where every kind of failure happens and a seed replays it; TestEveryRuleIsNeeded switches the rules below off
+// one at a time and shows what breaks.
+//
+//	leases.go     take, renew, share, hand over
+//	partition.go  a partition's memory: reading, keys that wait, the floor
+//	batch.go      which rows go together, and when they may
+//	step.go       the transaction that settles and announces; repeating it
+//	judge.go      from outcomes to settlements
+//	valve.go      the connector's sink gate
+//	gate.go       the process's send gate
+//
+// # Leases
+//
+// Deadlines are computed and compared by the database's clock. The worker keeps a local deadline as well, from the start of
+// its last confirmed renewal and a margin earlier, and sends nothing after it. A lease that ran out is not lost until
+// somebody takes it: at the local deadline, or when the fence refuses, the worker cancels its calls, sends nothing and asks by
+// a renewal. If that finds the lease, it goes on with what it knows; if not, it drops the partition and reports
+// lease_not_owned.
+//
+// Live workers share a table's partitions evenly, rounded up. A worker above its share for two heartbeats hands the excess
+// over: it stops reading, waits for its calls, settles, releases. A worker takes free and expired partitions up to its share.
+//
+// # Reading
+//
+// A partition has one reading position. Every pending, committed row at or below it is in memory, or is not due, or its key is
+// "behind". Rows of a key that is behind are dropped as they are read (and excluded in the read, so that they cannot fill it).
+// A key gets behind by a row that is not due, by a row that blocks it (held; dead under on_dead: block), or by having its share
+// of memory. It leaves behind only together with the reading position going back to the start: then all its rows come again, in
+// order. That happens after an acquisition, every minute, when a key that waits may go on, and when a person changed rows.
+// The blocked keys are read before the rows, never after, and only rows above a key's lowest blocking row are blocked.
+//
+// Rows may commit late, with a seq below the position. So each read begins at the floor, in the same snapshot as what follows:
+// the floor is a position noted before all transactions that ran then had ended (core.Horizon).
+//
+// A read names the rows in memory and does not get them again. A settlement may commit while a read is under way, and a row just
+// settled must not come back with its old numbers.
+//
+// # Announce, deliver, settle
+//
+// Nothing is sent before its announcement is known to have committed. A step whose outcome is unknown is repeated unchanged until
+// it is known or the lease is gone, for the first copy may still run. A batch whose announcement was repeated leaves an emptied
+// inflight row behind instead of none, so that a late copy of the announcement inserts nothing. Settlements have absolute values
+// and a guard: the row is pending and its deliveries are what memory says.
+//
+// A call of unknown outcome (it failed, timed out, was cancelled) is written down like any other: deliveries rises, so the next
+// send knows of this one.
+//
+// # Two kinds of failure
+//
+// Outcomes are about records and count attempts. Failed calls, throttling, and outcomes of sink scope are about the sink: they count
+// nothing and close the sink gate, with backoff of its own. Several batches in a row in which nothing is delivered close it too;
+// probes then begin with one record and double. An outage buries nothing.
+//
+// # Poison
+//
+// A record may kill the worker, kill the sink's process, or hang. Who is in flight when that happens gets a crash; an answer about the
+// row sets crashes back to 0. Rows at two crashes are sent carefully, at most 32 together; from three on, alone. A careful batch has
+// the process's send gate for itself, from before its announcement until its settlement is confirmed: whatever dies meanwhile died of
+// it. So an innocent row stops at three and is delivered, and a killer is dead after six. A timeout counts only when the sink's Health
+// answered before and after it. After a burial the next one needs a delivery in between; else the connector is quarantined, since it
+// may be the sink that dies on everything.
+//
+// # What is not promised
+//
+// A paused process may send, once, a batch it announced before it lost the lease, unmarked and after later records of its key; and a
+// cancelled call may take effect late. Order is that of producers whose transactions on one key do not overlap. deliveries may exceed
+// the true number of sends, never fall below it.
+package engine
