@@ -122,7 +122,7 @@ func (r *runner) set(state State, reason string) {
 	switch {
 	case !changed:
 	case state == Failed || reason != "":
-		r.log.Error("connector cannot start, trying again", "state", string(state), "reason", reason)
+		r.log.Error("connector does not run, trying again", "state", string(state), "reason", reason)
 	default:
 		r.log.Info("connector " + string(state))
 	}
