@@ -9,11 +9,12 @@ import (
 
 // statements are those of the hot path, prepared once. Their text holds the table's and its columns' names.
 type statements struct {
-	fetch, fetchSome         *sql.Stmt // without and with rows and keys to leave out
-	fence, recover           *sql.Stmt
-	publishRange, publishSet *sql.Stmt
-	settle, note             *sql.Stmt
-	announce, finish, empty  *sql.Stmt
+	fetch, fetchSome          *sql.Stmt // without and with rows and keys to leave out
+	fence, recover            *sql.Stmt
+	publishRange, publishSpan *sql.Stmt
+	publishSet                *sql.Stmt
+	settle, note              *sql.Stmt
+	announce, finish, empty   *sql.Stmt
 }
 
 func (st *statements) prepare(ctx context.Context, src *Source) error {
@@ -32,6 +33,7 @@ func (st *statements) prepare(ctx context.Context, src *Source) error {
 		{&st.fence, src.write, fenceSQL},
 		{&st.recover, src.write, t.recover()},
 		{&st.publishRange, src.write, publish(t.inRange())},
+		{&st.publishSpan, src.write, publish(t.inSpan())},
 		{&st.publishSet, src.write, publish(t.inSet())},
 		{&st.settle, src.write, t.settle()},
 		{&st.note, src.write, t.note()},
@@ -107,6 +109,11 @@ func (t texts) recover() string {
 // The rows of a settlement, and its guard: deliveries as last known, ?1.
 func (t texts) inRange() string {
 	return t.fill(` WHERE {order} BETWEEN ?4 AND ?5 AND {state} = 'pending' AND {deliveries} = ?1`)
+}
+
+// inSpan is inRange with a mask of the rows that are meant.
+func (t texts) inSpan() string {
+	return t.fill(` WHERE {order} BETWEEN ?4 AND ?5 AND substr(?6, {order} - ?4 + 1, 1) = x'01' AND {state} = 'pending' AND {deliveries} = ?1`)
 }
 
 func (t texts) inSet() string {
