@@ -21,9 +21,10 @@ demo: build ## a relay on a temporary SQLite file, with a receiver and live outp
 build: ## bin/connectd, one static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/connectd ./cmd/connectd
 
-test: ## every test, with the race detector
+test: ## every test, with the race detector, and the engine's simulation with 10,000 seeds without it
 	$(GO) vet ./...
 	$(GO) test -race -shuffle=on ./...
+	$(GO) test -count=1 -run '^TestSimulation$$' ./core/engine
 
 lint: ## the linters and the import rules of .golangci.yml
 	$(LINTER) run ./...

@@ -97,8 +97,8 @@ func TestRecordThatCrashesThePluginIsBuriedAlone(t *testing.T) {
 	connectd(t, dir, "rows", "show", "id-000007").want(t, 0, "crashes      6 of 6")
 }
 
-// TestRecordThatHangsDoesNotStopTheOthers.
-func TestRecordThatHangsDoesNotStopTheOthers(t *testing.T) {
+// TestRecordThatHangsIsBuriedAlone: the others are delivered beside it, and it is dead when it has hung six times.
+func TestRecordThatHangsIsBuriedAlone(t *testing.T) {
 	t.Parallel()
 	dir, s := tortured(t, ", timeout: 200ms, batch: {max_records: 1}")
 	s.insert(10, 10)
@@ -107,6 +107,9 @@ func TestRecordThatHangsDoesNotStopTheOthers(t *testing.T) {
 	d.eventually("the others are published", func() (bool, string) {
 		n := s.count("published")
 		return n == 9, fmt.Sprint(n)
+	})
+	d.eventually("it is dead", func() (bool, string) {
+		return s.count("dead") == 1, connectd(t, dir, "rows", "explain", "id-000003").stdout
 	})
 }
 

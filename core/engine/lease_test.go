@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,10 +108,9 @@ func TestG5AWorkerThatLostItsLeaseChangesNothing(t *testing.T) {
 		w.insert(10, 10)
 		f := &faultySource{Source: w.source}
 		release := make(chan struct{})
-		first := true
+		var later atomic.Bool
 		w.sink.Before(func(ctx context.Context, b []core.Record) error {
-			if first {
-				first = false
+			if !later.Swap(true) {
 				f.frozen() // the first worker's database connection hangs from here on
 				<-release  // and its call ends late, whatever its context says
 			}
@@ -236,4 +236,51 @@ func TestNoTwoOwnersAlike(t *testing.T) {
 	if a, b := engine.NewOwner(), engine.NewOwner(); a == b || len(a) < 17 {
 		t.Errorf("owners %q and %q", a, b)
 	}
+}
+
+func TestG6OnlyAnnouncedRowsAreMarkedAtATakeover(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.zombies = true
+		w.add("failing", "f")
+		for i := range 300 {
+			w.add(fmt.Sprintf("behind-%d", i), "f")
+		}
+		w.insert(3000, 500)
+		f := &faultySource{Source: w.source}
+		w.sink.Decide(func(r core.Record) core.Outcome {
+			if r.ID == "failing" {
+				return core.Outcome{Kind: core.Retryable, RetryAfter: time.Hour}
+			}
+			return core.Outcome{Kind: core.Delivered}
+		})
+		var calls atomic.Int32
+		w.sink.Before(func(ctx context.Context, b []core.Record) error {
+			if calls.Add(1) == 5 {
+				f.frozen() // the first worker is cut off from its database in mid-run
+			}
+			return nil
+		})
+		stop := w.start(w.connector(func(c *engine.Connector) { c.Source = f }))
+		defer stop()
+		w.wait(10*time.Second, "cut off", func() bool { return calls.Load() >= 5 })
+		time.Sleep(5 * time.Second)
+		announced := map[int64]bool{}
+		for _, in := range w.source.Inflight(0) {
+			for _, seq := range in.Seqs {
+				announced[seq] = true
+			}
+		}
+		if len(announced) == 0 {
+			t.Fatal("nothing is announced: the test is blind")
+		}
+		second := w.connector(nil)
+		defer w.start(second)()
+		w.wait(time.Minute, "published but for the failing key", func() bool { return w.states()[core.Published] == 3000 })
+		for _, r := range w.source.Rows() {
+			if marked := r.Deliveries > 1 || r.State == core.Pending && r.Deliveries > 0; marked && !announced[r.Seq] && r.ID != "failing" {
+				t.Errorf("row %s has deliveries %d and was never announced at the takeover", r.ID, r.Deliveries)
+			}
+		}
+		f.set(nil)
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -122,14 +123,16 @@ func TestCarefulSendsHaveTheProcessForThemselves(t *testing.T) {
 	inBubble(t, 1, func(w *world) {
 		other := memory.NewSource(1, time.Now)
 		otherSink := memory.NewSink()
-		running, together := 0, false
+		var running, together atomic.Int32
 		watch := func(sink *memory.Sink, suspects bool) {
 			sink.Before(func(ctx context.Context, batch []core.Record) error {
-				running++
-				defer func() { running-- }()
+				running.Add(1)
+				defer running.Add(-1)
 				careful := suspects && batch[0].Deliveries > 3
 				time.Sleep(30 * time.Millisecond)
-				together = together || careful && running > 1
+				if careful && running.Load() > 1 {
+					together.Add(1)
+				}
 				for _, r := range batch {
 					if strings.HasPrefix(r.ID, "kill") {
 						return fmt.Errorf("signal: killed: %w", core.ErrSinkDied)
@@ -151,7 +154,7 @@ func TestCarefulSendsHaveTheProcessForThemselves(t *testing.T) {
 			c.Name, c.Source, c.Sink, c.Policy.MaxRecords = "other", other, otherSink, 5
 		}))()
 		w.wait(time.Minute, "the killer is dead", func() bool { return w.states()[core.Dead] == 1 })
-		if together {
+		if together.Load() > 0 {
 			t.Error("another call ran beside a careful one")
 		}
 	})
@@ -162,10 +165,9 @@ func TestG6HoldPutsUncertainRowsBeforeAPerson(t *testing.T) {
 		w.add("a", "k")
 		w.add("b", "k")
 		w.add("free", "f")
-		lost := true
+		var later atomic.Bool
 		w.sink.Before(func(_ context.Context, batch []core.Record) error {
-			if lost && batch[0].ID == "a" {
-				lost = false
+			if batch[0].ID == "a" && !later.Swap(true) {
 				return errAway
 			}
 			return nil

@@ -35,7 +35,11 @@ type scenario struct {
 	rollback, longTx                         float64
 	careless, early                          bool // producers
 
-	clean      bool // nothing fails: no row may be sent twice
+	strikeAt   int    // before this event, strike
+	strike     string // "kill", "pause" (the clock runs on), "stop" (with its clock)
+	fateAt     int    // this writing call of the database
+	fate       string // "failed", "lost" (done, its answer lost), "late" (failed, done after its repeat)
+	clean      bool   // nothing fails: no row may be sent twice
 	off        rulesOff
 	dbOff      dbOff
 	hangAlways bool // a timeout counts as a crash also when the sink is down

@@ -94,6 +94,9 @@ func (t *Tx) end() {
 }
 
 func (s *Source) newRow(seq int64, in Row) *row {
+	if !in.Keyed {
+		in.Key = ""
+	}
 	r := &row{
 		seq: seq, part: s.partOf(in), headers: in.Headers, state: core.Pending,
 		rec: core.Record{

@@ -3,6 +3,10 @@
 //
 // Times in the file are integers, milliseconds since 1970 in UTC, taken from SQLite's clock after the write lock is
 // held. Every transaction that writes begins IMMEDIATE; reads take no lock that anybody waits for (WAL).
+//
+// The order of rows is an AUTOINCREMENT key, which is never given twice. A table that has none is adopted with a column
+// that a trigger fills: a plain rowid is given again after its row is deleted, and VACUUM may change it, so that a late
+// settlement could meet another row. The file's text must be UTF-8 and the file on a local disk, as WAL demands.
 package sqlite
 
 import (
