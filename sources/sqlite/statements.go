@@ -9,11 +9,12 @@ import (
 
 // statements are those of the hot path, prepared once. Their text holds the table's and its columns' names.
 type statements struct {
-	fetch, fetchSome         *sql.Stmt // without and with rows and keys to leave out
-	fence, recover           *sql.Stmt
-	publishRange, publishSet *sql.Stmt
-	settle, note             *sql.Stmt
-	announce, finish, empty  *sql.Stmt
+	fetch, fetchSome          *sql.Stmt // without and with rows and keys to leave out
+	fence, recover            *sql.Stmt
+	publishRange, publishSpan *sql.Stmt
+	publishSet                *sql.Stmt
+	settle, note              *sql.Stmt
+	announce, finish, empty   *sql.Stmt
 }
 
 func (st *statements) prepare(ctx context.Context, src *Source) error {
@@ -32,6 +33,7 @@ func (st *statements) prepare(ctx context.Context, src *Source) error {
 		{&st.fence, src.write, fenceSQL},
 		{&st.recover, src.write, t.recover()},
 		{&st.publishRange, src.write, publish(t.inRange())},
+		{&st.publishSpan, src.write, publish(t.inSpan())},
 		{&st.publishSet, src.write, publish(t.inSet())},
 		{&st.settle, src.write, t.settle()},
 		{&st.note, src.write, t.note()},
@@ -109,14 +111,19 @@ func (t texts) inRange() string {
 	return t.fill(` WHERE {order} BETWEEN ?4 AND ?5 AND {state} = 'pending' AND {deliveries} = ?1`)
 }
 
+// inSpan is inRange with a mask of the rows that are meant.
+func (t texts) inSpan() string {
+	return t.fill(` WHERE {order} BETWEEN ?4 AND ?5 AND substr(?6, {order} - ?4 + 1, 1) = x'01' AND {state} = 'pending' AND {deliveries} = ?1`)
+}
+
 func (t texts) inSet() string {
 	return t.fill(` WHERE {order} IN (SELECT value FROM json_each(?4)) AND {state} = 'pending' AND {deliveries} = ?1`)
 }
 
-// publish: deliveries as last known, attempts, crashes. OR ROLLBACK, because a statement that fails ends the
-// transaction anyway, and SQLite then need not note how to undo the statement alone.
+// publish: deliveries as last known, attempts, crashes. It has no OR clause, which would be cheaper: it would replace
+// those of the application's own triggers on the table, such as an INSERT OR IGNORE.
 func (t texts) publish(where string) string {
-	return t.fill(`UPDATE OR ROLLBACK {rows} SET {state} = 'published', {published_at} = {now}, {deliveries} = ?1 + 1, {attempts} = ?2, {crashes} = ?3` + where)
+	return t.fill(`UPDATE {rows} SET {state} = 'published', {published_at} = {now}, {deliveries} = ?1 + 1, {attempts} = ?2, {crashes} = ?3` + where)
 }
 
 // remove takes the same arguments and needs the first only.
