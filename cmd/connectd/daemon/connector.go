@@ -19,7 +19,7 @@ import (
 type Connector struct {
 	Name   string
 	Policy engine.Policy
-	// Open opens the outbox table. An error that wraps core.ErrNotInitialised waits for a person.
+	// Open opens the outbox table within ctx, which ends when it returns. An error that wraps core.ErrNotInitialised waits for a person.
 	Open func(ctx context.Context) (Outbox, error)
 	// Start starts the sink's process, returns at once and supervises it until Close. Its error says what a person
 	// must change.
@@ -43,6 +43,7 @@ type Plugin interface {
 const (
 	retryFirst = 500 * time.Millisecond // pause before a start that failed is tried again, doubled up to retryLast
 	retryLast  = 5 * time.Second
+	openLimit  = 30 * time.Second // for a source to open
 	lagEvery   = 5 * time.Second
 	lagTimeout = 3 * time.Second
 	closeLimit = 10 * time.Second // for a sink to close
@@ -132,8 +133,6 @@ func (r *runner) set(state State, reason string) {
 func (r *runner) fail(err error) {
 	var refusal *refusal
 	switch {
-	case err == nil:
-		r.set(Failed, "the engine stopped")
 	case errors.As(err, &refusal):
 		r.set(Failed, err.Error())
 		r.refusals.add(r.Name, err)
@@ -152,7 +151,9 @@ func (e *refusal) Unwrap() error { return e.err }
 
 // once opens the source, starts the sink and lets the engine run until ctx is done.
 func (r *runner) once(ctx context.Context) error {
-	source, err := r.Open(ctx)
+	opening, cancel := context.WithTimeout(ctx, openLimit)
+	source, err := r.Open(opening)
+	cancel()
 	if err != nil {
 		return fmt.Errorf("source: %w", err)
 	}
@@ -161,6 +162,7 @@ func (r *runner) once(ctx context.Context) error {
 			r.log.Warn("closing the source failed", "error", err)
 		}
 	}()
+	defer r.counting(ctx, source)()
 	plugin, err := r.Start(r.plain)
 	if err != nil {
 		return &refusal{err}
@@ -199,7 +201,6 @@ func (r *runner) work(ctx context.Context, source Outbox, plugin Plugin, limits 
 	defer stop()
 	ended := make(chan struct{})
 	var wg sync.WaitGroup
-	wg.Go(func() { r.countLag(ctx, source) })
 	wg.Go(func() {
 		if r.useless(ctx, source, plugin) {
 			r.set(Starting, "its sink's process does not come back and another worker is there: giving the leases back")
@@ -252,6 +253,24 @@ func (r *runner) accompanied(ctx context.Context, source core.Operator) bool {
 	return err == nil && slices.ContainsFunc(workers, func(w core.WorkerInfo) bool {
 		return w.Owner != r.owner && w.Age < r.Policy.Lease
 	})
+}
+
+// counting counts the table beside everything else, also while the sink is away: that is when the lag matters. The
+// function it returns ends that.
+func (r *runner) counting(ctx context.Context, source core.Operator) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.countLag(ctx, source)
+	}()
+	return func() {
+		cancel()
+		<-done
+		r.mu.Lock()
+		r.lag = nil
+		r.mu.Unlock()
+	}
 }
 
 // countLag looks at the table every few seconds until ctx is done.

@@ -307,7 +307,7 @@ func TestSinkThatStaysAway(t *testing.T) {
 		if n := len(second.sink.Delivered()); n != 40 {
 			t.Errorf("the other worker delivered %d records, want 40", n)
 		}
-		if h := firsts[0].health(time.Now()); h.State != Starting || h.Ready || h.Engine.Owned != 0 {
+		if h := firsts[0].health(time.Now()); h.State != Starting || h.Ready || h.Engine.Owned != 0 || h.Lag == nil {
 			t.Errorf("its sink is away: %+v", h)
 		}
 		first.away.Store(false)
