@@ -396,3 +396,14 @@ func TestOnDead(t *testing.T) {
 		})
 	})
 }
+
+func TestAGateThatNothingTriesIsNotCalledClosed(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.add("a", "k")
+		w.sink.Before(memory.Fail(errAway))
+		c := w.connector(func(c *engine.Connector) { c.Policy.HoldUncertain = true })
+		defer w.start(c)()
+		w.wait(5*time.Second, "held", func() bool { return w.row("a").State == core.Held })
+		w.wait(time.Minute, "open", func() bool { return c.Status().Gate == "open" })
+	})
+}

@@ -281,27 +281,27 @@ func (m *machine) finished() bool {
 	return m.draining && len(m.parts) == 0 && m.inFlight == 0 && !m.acquiring
 }
 
-// status tells people what the connector does. LastRead and GateUntil are set, not zero, when there is such a time;
-// who knows the clock puts it in.
+// status tells people what the connector does. LastRead and GateUntil are set, not zero, when there is such a time; who
+// knows the clock puts it in. A gate whose time has come, with nothing there to try it, is called open.
 func (m *machine) status(now time.Duration) Status {
 	s := Status{
-		Partitions: m.total, Owned: len(m.parts), InFlight: m.inFlight, Gate: "open", GateReason: m.valve.reason,
+		Partitions: m.total, Owned: len(m.parts), InFlight: m.inFlight, Gate: "open",
 		SourceError: m.sourceErr, Delivered: m.published, Draining: m.draining,
 	}
 	if m.lastRead >= 0 {
 		s.LastRead = time.Unix(1, 0)
 	}
-	if m.valve.reason != "" {
-		s.Gate = "closed"
-		if m.valve.quarantined {
-			s.Gate = "quarantined"
-		}
-		if m.valve.until > now {
-			s.GateUntil = time.Unix(1, 0)
-		}
-	}
 	for _, p := range m.parts {
 		s.Queued += len(p.rows)
+	}
+	if v := &m.valve; v.quarantined || v.reason != "" && (v.until > now || v.probing || s.Queued > 0) {
+		s.Gate, s.GateReason = "closed", v.reason
+		if v.quarantined {
+			s.Gate = "quarantined"
+		}
+		if v.until > now {
+			s.GateUntil = time.Unix(1, 0)
+		}
 	}
 	return s
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -168,17 +169,22 @@ func (r *runner) once(ctx context.Context) error {
 	r.mu.Lock()
 	r.plugin = plugin
 	r.mu.Unlock()
-	if err := plugin.Ready(ctx); err != nil {
-		return &refusal{err}
+	for ctx.Err() == nil {
+		if err := plugin.Ready(ctx); err != nil {
+			return &refusal{err}
+		}
+		description, err := plugin.Describe(ctx)
+		if err != nil {
+			return fmt.Errorf("sink: ask for its limits: %w", err)
+		}
+		if err := r.work(ctx, source, plugin, description.Limits); err != nil {
+			return err
+		}
 	}
-	description, err := plugin.Describe(ctx)
-	if err != nil {
-		return fmt.Errorf("sink: ask for its limits: %w", err)
-	}
-	return r.work(ctx, source, plugin, description.Limits)
+	return nil
 }
 
-// work lets the engine run, and counts the table beside it.
+// work lets the engine run until ctx is done, or until it is better that another worker does this one's work.
 func (r *runner) work(ctx context.Context, source Outbox, plugin Plugin, limits core.Limits) error {
 	conn := &engine.Connector{
 		Name: r.Name, Source: source, Sink: plugin, Limits: limits, Policy: r.Policy, Owner: r.owner, Gate: r.gate,
@@ -189,10 +195,17 @@ func (r *runner) work(ctx context.Context, source Outbox, plugin Plugin, limits 
 	r.mu.Unlock()
 	r.set(Running, "")
 	r.refusals.started()
-	beside, stop := context.WithCancel(ctx)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	ended := make(chan struct{})
 	var wg sync.WaitGroup
-	wg.Go(func() { r.countLag(beside, source) })
+	wg.Go(func() { r.countLag(ctx, source) })
+	wg.Go(func() {
+		if r.useless(ctx, source, plugin) {
+			r.set(Starting, "its sink's process does not come back and another worker is there: giving the leases back")
+			stop()
+		}
+	})
 	wg.Go(func() {
 		select {
 		case <-r.hurry:
@@ -208,6 +221,37 @@ func (r *runner) work(ctx context.Context, source Outbox, plugin Plugin, limits 
 	r.conn = nil
 	r.mu.Unlock()
 	return err
+}
+
+// useless waits until the sink's process has been away for longer than a lease while another worker is alive, who may
+// have what this one lacks: of two sinks that want the same file, for one, only one gets it, and the leases must be
+// where that one is. It returns false when ctx is done.
+func (r *runner) useless(ctx context.Context, source core.Operator, plugin Plugin) bool {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	lastUp := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+		}
+		if plugin.Process().Up {
+			lastUp = time.Now()
+		} else if time.Since(lastUp) > r.Policy.Lease && r.accompanied(ctx, source) {
+			return true
+		}
+	}
+}
+
+// accompanied says whether another worker is alive.
+func (r *runner) accompanied(ctx context.Context, source core.Operator) bool {
+	ctx, cancel := context.WithTimeout(ctx, lagTimeout)
+	defer cancel()
+	workers, err := source.Workers(ctx)
+	return err == nil && slices.ContainsFunc(workers, func(w core.WorkerInfo) bool {
+		return w.Owner != r.owner && w.Age < r.Policy.Lease
+	})
 }
 
 // countLag looks at the table every few seconds until ctx is done.
