@@ -334,6 +334,30 @@ func TestThrottledWritesNothing(t *testing.T) {
 	})
 }
 
+func TestABatchAlreadyOnItsWayDoesNotEndAThrottle(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.insert(100, 100)
+		began := time.Now()
+		w.sink.Before(func(ctx context.Context, b []core.Record) error {
+			if since := time.Since(began); since > 50*time.Millisecond && since < time.Minute {
+				t.Errorf("sent %v after the sink asked for a minute", since)
+			}
+			if b[0].ID == "id-0" {
+				return nil
+			}
+			return memory.Delay(100*time.Millisecond)(ctx, b)
+		})
+		w.sink.Decide(func(r core.Record) core.Outcome {
+			if r.ID == "id-0" && time.Since(began) < time.Minute {
+				return core.Outcome{Kind: core.Throttled, RetryAfter: time.Minute}
+			}
+			return core.Outcome{Kind: core.Delivered}
+		})
+		defer w.start(w.connector(func(c *engine.Connector) { c.Policy.MaxRecords, c.Policy.InFlight = 5, 4 }))()
+		w.publishAll(3 * time.Minute)
+	})
+}
+
 func TestRetryLimits(t *testing.T) {
 	fails := func(core.Record) core.Outcome { return core.Outcome{Kind: core.Retryable, Code: "500", Message: "no"} }
 	t.Run("max_attempts", func(t *testing.T) {
