@@ -40,7 +40,6 @@ type machine struct {
 	claimed   bool // the send gate is held or waited for
 	turn      int  // the partition that may begin first
 	draining  bool
-	hurried   bool
 	published int64
 	lastRead  time.Duration
 	sourceErr string
@@ -268,7 +267,7 @@ func (m *machine) drain() { m.draining = true }
 
 // hurry cuts the drain short: running calls are cancelled and settled as unknown.
 func (m *machine) hurry(now time.Duration) []op {
-	m.draining, m.hurried = true, true
+	m.draining = true
 	m.ops = nil
 	for _, p := range m.parts {
 		m.cancelCalls(p, now)
