@@ -420,3 +420,33 @@ func TestOnDead(t *testing.T) {
 		})
 	})
 }
+
+// What a person changes while a reading from the start is under way may be behind it, or its key was read as blocked.
+func TestAPersonsChangeDuringAReadingFromTheStartIsSeenSoon(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.add("bad", "k")
+		w.add("next", "k")
+		w.sink.Decide(func(r core.Record) core.Outcome {
+			if r.ID == "bad" {
+				return core.Outcome{Kind: core.Permanent, Code: "422"}
+			}
+			return core.Outcome{Kind: core.Delivered}
+		})
+		f := &faultySource{Source: w.source}
+		defer w.start(w.connector(func(c *engine.Connector) { c.Source, c.Policy.BlockOnDead = f, true }))()
+		w.wait(5*time.Second, "bad is dead", func() bool { return w.row("bad").State == core.Dead })
+		f.set(func(ctx context.Context, call string) error { // a page takes longer than the pause between heartbeats
+			if call == "fetch" {
+				return memory.Delay(12*time.Second)(ctx, nil)
+			}
+			return nil
+		})
+		before := f.count("blocking")
+		w.wait(3*time.Minute, "a reading from the start", func() bool { return f.count("blocking") > before })
+		time.Sleep(time.Second)
+		if err := w.source.Skip(t.Context(), "bad", "person"); err != nil {
+			t.Fatal(err)
+		}
+		w.wait(40*time.Second, "next published", func() bool { return w.row("next").State == core.Published })
+	})
+}

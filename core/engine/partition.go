@@ -58,9 +58,9 @@ type partition struct {
 	pos, high int64 // reading position; the highest it has been
 	floor     int64 // no row at or below it can still commit
 	notes     []note
-	scanning  bool // pos is on its way from the start
-	needBlock bool // the blocked keys are to be read before the next page
-	scanAt    time.Duration
+	scanning  bool          // pos is on its way from the start
+	needBlock bool          // the blocked keys are to be read before the next page
+	scanAt    time.Duration // when the next reading from the start is due; never while one runs, unless it is asked for
 	scanAgain time.Duration // not before
 	scanBegan time.Duration
 	ready     time.Duration // when the first key in behind or row in waiting may go on
@@ -95,7 +95,7 @@ func newPartition(l core.Lease, deadline time.Duration) *partition {
 		lease: l, deadline: deadline,
 		rows: map[int64]*entry{}, keys: map[string]*keyState{}, batches: map[int64]*batch{},
 		behind: map[string]time.Duration{}, blocked: map[string]int64{}, waiting: map[int64]time.Duration{},
-		ready: never, scanning: true, needBlock: true,
+		ready: never, scanning: true, needBlock: true, scanAt: never,
 	}
 }
 
@@ -244,7 +244,7 @@ func (p *partition) rescan(m *machine, now time.Duration) {
 	p.scanning, p.needBlock = true, true
 	p.pos = 0
 	p.scanBegan = now
-	p.ready = never
+	p.ready, p.scanAt = never, never
 	for key, until := range p.behind {
 		switch {
 		case until == whenRoom:
@@ -328,7 +328,7 @@ func (m *machine) take(p *partition, page core.Page, now time.Duration) {
 	if p.scanning && (!page.More || p.pos >= p.high) {
 		p.scanning = false
 		p.pos = max(p.pos, p.high)
-		p.scanAt = now + around(m.rand, rescanEvery)
+		p.scanAt = min(p.scanAt, now+around(m.rand, rescanEvery))
 		p.scanAgain = now + max(rescanPause, min(4*(now-p.scanBegan), 5*time.Second))
 	}
 	p.high = max(p.high, p.pos)
