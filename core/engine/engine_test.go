@@ -283,6 +283,41 @@ func TestG4ASlowCallHoldsUpItsKeyNotTheTable(t *testing.T) {
 	})
 }
 
+func TestG4SlowKeysLeaveRoomInMemoryForOthers(t *testing.T) {
+	for _, test := range []struct {
+		name             string
+		rows, keys, size int
+	}{
+		{"one key of large rows", 300, 1, 100_000},
+		{"seven keys of many rows", 28_000, 7, 2},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, 1, func(w *world) {
+				for i := range test.rows {
+					tx := w.source.Begin()
+					tx.Insert(memory.Row{
+						ID: fmt.Sprintf("slow-%d", i), Key: fmt.Sprintf("slow%d", i%test.keys), Keyed: true,
+						Payload: []byte(strings.Repeat("x", test.size)),
+					})
+					tx.Commit()
+				}
+				w.insert(200, 10)
+				w.sink.Before(func(ctx context.Context, batch []core.Record) error {
+					for _, r := range batch {
+						if strings.HasPrefix(r.Key, "slow") {
+							return memory.Delay(25*time.Second)(ctx, batch)
+						}
+					}
+					return nil
+				})
+				defer w.start(w.connector(nil))()
+				// Some of them may be in a batch with a slow one.
+				w.wait(60*time.Second, "the other keys published", func() bool { return w.row("id-199").State == core.Published })
+			})
+		})
+	}
+}
+
 func TestInvalidAndTooLargeRowsAreBuriedAlone(t *testing.T) {
 	inBubble(t, 1, func(w *world) {
 		for i, row := range []memory.Row{

@@ -145,8 +145,18 @@ func (m *machine) byteShare() int64 {
 	return max(2*int64(m.policy.InFlight)*m.maxBytes()/n, 256<<10)
 }
 
-// keyShare is how many rows of one key may be in memory, so that a slow key leaves room for others.
-func (m *machine) keyShare() int { return max(m.rowShare()/2, 1) }
+// full reports whether a key has its share of memory. A key is in one batch at a time, so slow keys can fill the memory of a
+// partition only when they are as many as the calls that may run at once, and then nothing else could be sent anyway.
+func (m *machine) full(ks *keyState) bool {
+	n := m.slots()
+	return ks != nil && (ks.rows >= max(m.rowShare()/max(n, 2), 1) || ks.bytes >= m.byteShare()/int64(n))
+}
+
+// nearlyDone reports whether so little of a key is left in memory that its next rows should be read.
+func (m *machine) nearlyDone(ks *keyState) bool {
+	n := m.slots()
+	return ks == nil || ks.rows <= m.rowShare()/max(n, 2)/2 && ks.bytes <= m.byteShare()/int64(n)/2
+}
 
 func (m *machine) maxRecords() int {
 	if n := m.limits.MaxRecords; n > 0 {

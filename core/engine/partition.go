@@ -86,8 +86,9 @@ type entry struct {
 
 // keyState counts a key's rows in memory; busy is the batch that holds some of them.
 type keyState struct {
-	rows int
-	busy *batch
+	rows  int
+	bytes int64
+	busy  *batch
 }
 
 func newPartition(l core.Lease, deadline time.Duration) *partition {
@@ -137,7 +138,7 @@ func (m *machine) admit(p *partition, r core.Row, now time.Duration) bool {
 			p.putBehind(key, now+r.Wait)
 		}
 		return false
-	case ks != nil && ks.rows >= m.keyShare():
+	case m.full(ks):
 		p.putBehind(key, whenRoom)
 		return false
 	}
@@ -145,8 +146,10 @@ func (m *machine) admit(p *partition, r core.Row, now time.Duration) bool {
 		ks = &keyState{}
 		p.keys[key] = ks
 	}
+	e := &entry{row: r, size: int64(r.Record.Size()), readAt: now}
 	ks.rows++
-	p.insert(m, &entry{row: r, size: int64(r.Record.Size()), readAt: now})
+	ks.bytes += e.size
+	p.insert(m, e)
 	return true
 }
 
@@ -205,7 +208,8 @@ func (m *machine) remove(p *partition, e *entry, now time.Duration) {
 	}
 	ks := p.keys[key]
 	ks.rows--
-	if until, ok := p.behind[key]; ok && until == whenRoom && ks.rows <= m.keyShare()/4 {
+	ks.bytes -= e.size
+	if until, ok := p.behind[key]; ok && until == whenRoom && m.nearlyDone(ks) {
 		p.ready, p.scanAgain = now, now // rows are waiting and there is room: no pause
 	}
 	if ks.rows == 0 && ks.busy == nil {
@@ -248,10 +252,9 @@ func (p *partition) rescan(m *machine, now time.Duration) {
 	for key, until := range p.behind {
 		switch {
 		case until == whenRoom:
-			if ks := p.keys[key]; ks != nil && ks.rows > m.keyShare()/4 {
-				continue
+			if m.nearlyDone(p.keys[key]) {
+				delete(p.behind, key)
 			}
-			delete(p.behind, key)
 		case until == never || until <= now:
 			delete(p.behind, key)
 		default:
