@@ -318,6 +318,38 @@ func TestG4SlowKeysLeaveRoomInMemoryForOthers(t *testing.T) {
 	}
 }
 
+// An old transaction keeps the floor down, and above it more keys wait than a read can leave out by name.
+func TestG4ManyWaitingKeysBehindAnOpenTransactionStopNobody(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		open := w.source.Begin()
+		open.Insert(memory.Row{ID: "open"})
+		for i := range 11_000 {
+			w.add(fmt.Sprintf("bad-%d", i), fmt.Sprintf("b%d", i))
+			w.add(fmt.Sprintf("good-%d", i), "")
+		}
+		w.sink.Decide(func(r core.Record) core.Outcome {
+			if strings.HasPrefix(r.ID, "bad") {
+				return core.Outcome{Kind: core.Retryable, RetryAfter: time.Hour}
+			}
+			return core.Outcome{Kind: core.Delivered}
+		})
+		f := &faultySource{Source: w.source}
+		defer w.start(w.connector(func(c *engine.Connector) {
+			c.Source, c.Policy.MaxRecords, c.Policy.InFlight = f, 50, 2
+		}))()
+		w.wait(5*time.Minute, "the good ones published", func() bool { return w.states()[core.Published] == 11_000 })
+		reads := f.count("fetch")
+		time.Sleep(10 * time.Second)
+		if n := f.count("fetch") - reads; n > 2000 {
+			t.Errorf("%d reads in 10s that found nothing", n)
+		}
+		w.add("late", "k")
+		w.wait(5*time.Second, "a later row published", func() bool { return w.row("late").State == core.Published })
+		open.Commit()
+		w.wait(5*time.Second, "the old transaction's row published", func() bool { return w.row("open").State == core.Published })
+	})
+}
+
 func TestInvalidAndTooLargeRowsAreBuriedAlone(t *testing.T) {
 	inBubble(t, 1, func(w *world) {
 		for i, row := range []memory.Row{

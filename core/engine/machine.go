@@ -20,6 +20,8 @@ type machine struct {
 	log    *slog.Logger
 	obs    Observer
 	off    rulesOff
+	// exclude is how many keys, and how many rows without one, are named to the source to be left out.
+	exclude int
 
 	parts     []*partition // owned, by number
 	total     int          // partitions of the table; 0: not known yet
@@ -73,7 +75,8 @@ func newMachine(c *Connector, r *rand.Rand) *machine {
 	if obs == nil {
 		obs = NoObserver{}
 	}
-	return &machine{name: c.Name, policy: c.Policy, limits: c.Limits, gate: c.Gate, rand: r, log: c.Log, obs: obs, live: 1, lastRead: -1}
+	return &machine{name: c.Name, policy: c.Policy, limits: c.Limits, gate: c.Gate, rand: r, log: c.Log, obs: obs,
+		exclude: maxExclude, live: 1, lastRead: -1}
 }
 
 // next returns what to do now and when to ask again if nothing happens before.

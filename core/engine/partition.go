@@ -20,6 +20,7 @@ const (
 	rescanPause  = 100 * time.Millisecond // between two readings from the start, at least
 	floorNoteAge = 2 * time.Second
 	maxNotes     = 64
+	maxCrowd     = 10
 	maxExclude   = 10_000 // keys and rows named to the source; the rest is dropped as it comes
 )
 
@@ -68,6 +69,7 @@ type partition struct {
 	readAgain time.Duration // not before, after a failed read
 	idle      time.Duration // present pause between reads that find nothing
 	readSince time.Duration // when the running read began
+	crowd     int           // how often the limit of a read is doubled, see take
 }
 
 type note struct {
@@ -115,7 +117,7 @@ func (m *machine) admit(p *partition, r core.Row, now time.Duration) bool {
 	key, keyed := m.key(&r)
 	if !keyed {
 		if r.Wait > 0 {
-			p.wait(seq, now+r.Wait)
+			p.wait(m, seq, now+r.Wait)
 			return false
 		}
 		p.insert(m, &entry{row: r, size: int64(r.Record.Size()), readAt: now})
@@ -153,8 +155,8 @@ func (m *machine) admit(p *partition, r core.Row, now time.Duration) bool {
 	return true
 }
 
-func (p *partition) wait(seq int64, until time.Duration) {
-	if len(p.waiting) < maxExclude {
+func (p *partition) wait(m *machine, seq int64, until time.Duration) {
+	if len(p.waiting) < m.exclude {
 		p.waiting[seq] = until
 	}
 	p.ready = min(p.ready, until)
@@ -292,7 +294,7 @@ func (p *partition) after(m *machine) int64 {
 func (m *machine) request(p *partition) core.FetchRequest {
 	req := core.FetchRequest{Part: p.lease.Part, After: p.after(m)}
 	rows, bytes := m.room(p)
-	req.Limit, req.MaxBytes = max(rows, 1), max(bytes, 1)
+	req.Limit, req.MaxBytes = max(rows, 1)<<p.crowd, max(bytes, 1)<<p.crowd
 	for _, e := range p.order {
 		if s := e.row.Record.Seq; !e.gone && s > req.After && !m.off.known {
 			req.Known = append(req.Known, s)
@@ -307,7 +309,7 @@ func (m *machine) request(p *partition) core.FetchRequest {
 		slices.Sort(req.Known)
 	}
 	for key := range p.behind {
-		if len(req.Exclude) == maxExclude {
+		if len(req.Exclude) == m.exclude {
 			break
 		}
 		req.Exclude = append(req.Exclude, key)
@@ -317,16 +319,30 @@ func (m *machine) request(p *partition) core.FetchRequest {
 }
 
 // take puts a page into memory and moves the reading position and the floor.
+//
+// Between the floor and pos there may be more rows that must wait than a read can leave out by name. When a page was cut
+// before pos for that, the next one may be twice as long, or it would end at the same place for ever. What then does not fit
+// into memory is left for the next read.
 func (m *machine) take(p *partition, page core.Page, now time.Duration) {
-	taken := 0
+	taken, before := 0, p.pos
 	end := int64(math.MaxInt64) // how far this read went; a page that was cut may end behind pos
-	for _, r := range page.Rows {
+	for i, r := range page.Rows {
+		if rows, bytes := m.room(p); p.crowd > 0 && i > 0 && (rows <= 0 || bytes <= 0) {
+			page.More, end = true, page.Rows[i-1].Record.Seq
+			break
+		}
 		if m.admit(p, r, now) {
 			taken++
 		}
 		if p.pos = max(p.pos, r.Record.Seq); page.More {
 			end = r.Record.Seq
 		}
+	}
+	stuck := page.More && taken == 0 && end <= before
+	if stuck {
+		p.crowd = min(p.crowd+1, maxCrowd)
+	} else if !page.More {
+		p.crowd = max(p.crowd-1, 0)
 	}
 	if p.scanning && (!page.More || p.pos >= p.high) {
 		p.scanning = false
@@ -337,6 +353,8 @@ func (m *machine) take(p *partition, page core.Page, now time.Duration) {
 	p.high = max(p.high, p.pos)
 	p.raiseFloor(page.Horizon, end, now)
 	switch {
+	case stuck:
+		p.nextRead = now + m.policy.PollMin
 	case page.More || p.scanning:
 		p.nextRead = now
 	case taken > 0:
