@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -515,5 +516,29 @@ func TestAPersonsChangeDuringAReadingFromTheStartIsSeenSoon(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.wait(40*time.Second, "next published", func() bool { return w.row("next").State == core.Published })
+	})
+}
+
+// farSource says of every row that it is due in the far future.
+type farSource struct{ *faultySource }
+
+func (f *farSource) Fetch(ctx context.Context, req core.FetchRequest) (core.Page, error) {
+	page, err := f.faultySource.Fetch(ctx, req)
+	for i := range page.Rows {
+		page.Rows[i].Wait = math.MaxInt64
+	}
+	return page, err
+}
+
+func TestRowsDueInTheFarFutureCostNoReadings(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.add("never", "")
+		w.add("never either", "k")
+		f := &farSource{&faultySource{Source: w.source}}
+		defer w.start(w.connector(func(c *engine.Connector) { c.Source = f }))()
+		time.Sleep(10 * time.Minute)
+		if n := f.count("blocking"); n > 15 {
+			t.Errorf("%d readings from the start in ten minutes", n)
+		}
 	})
 }

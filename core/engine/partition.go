@@ -20,6 +20,7 @@ const (
 	rescanPause  = 100 * time.Millisecond // between two readings from the start, at least
 	floorNoteAge = 2 * time.Second
 	maxNotes     = 64
+	longestWait  = 24 * time.Hour // a row due later is looked at again then; and no sum overflows
 	maxCrowd     = 10
 	maxExclude   = 10_000 // keys and rows named to the source; the rest is dropped as it comes
 )
@@ -113,11 +114,12 @@ func (m *machine) admit(p *partition, r core.Row, now time.Duration) bool {
 	if _, ok := p.rows[seq]; ok {
 		return false // memory knows it better than this snapshot
 	}
+	due := now + min(r.Wait, longestWait)
 	delete(p.waiting, seq)
 	key, keyed := m.key(&r)
 	if !keyed {
 		if r.Wait > 0 {
-			p.wait(m, seq, now+r.Wait)
+			p.wait(m, seq, due)
 			return false
 		}
 		p.insert(m, &entry{row: r, size: int64(r.Record.Size()), readAt: now})
@@ -137,7 +139,7 @@ func (m *machine) admit(p *partition, r core.Row, now time.Duration) bool {
 		return false
 	case r.Wait > 0:
 		if !m.off.noteBehind {
-			p.putBehind(key, now+r.Wait)
+			p.putBehind(key, due)
 		}
 		return false
 	case m.full(ks):
