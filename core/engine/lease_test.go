@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -228,6 +229,24 @@ func TestPartitionsAreSharedEvenlyAndHandedOverCleanly(t *testing.T) {
 			if n != 1 {
 				t.Errorf("row %s was sent %d times in a clean hand-over", id, n)
 			}
+		}
+	})
+}
+
+func TestTheHeartbeatTellsWhenTheSourceWasRead(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		defer w.start(w.connector(nil))()
+		time.Sleep(time.Minute)
+		workers, err := w.source.Workers(t.Context())
+		if err != nil || len(workers) != 1 {
+			t.Fatalf("%d workers, %v", len(workers), err)
+		}
+		var s engine.Status
+		if err := json.Unmarshal(workers[0].Info, &s); err != nil {
+			t.Fatal(err)
+		}
+		if age := time.Since(s.LastRead); age > time.Minute {
+			t.Errorf("the last read was %v ago", age)
 		}
 	})
 }

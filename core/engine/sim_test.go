@@ -197,6 +197,9 @@ func (s *sim) startWorker() {
 			Name: "sim", Policy: s.sc.policy(), Gate: w.gate, Log: slog.New(slog.DiscardHandler),
 		}, rand.New(rand.NewPCG(s.rng.Uint64(), 2)))
 		c.m.off = s.sc.off
+		if s.sc.exclude > 0 {
+			c.m.exclude = s.sc.exclude
+		}
 		w.gate.join(c.m, func() { s.after(0, c.pump) })
 		w.conns = append(w.conns, c)
 	}

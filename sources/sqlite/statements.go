@@ -76,14 +76,15 @@ func (t texts) fill(text string) string { return t.names.Replace(text) }
 
 // rowColumns are read for every row, in the order in which a scanner takes them. Each column has its price in the
 // driver, so what is zero in a row that was never sent comes as one: deliveries, attempts, crashes, the wait and the
-// time since the first failure, in milliseconds, as a JSON array.
+// time since the first failure, in milliseconds, as a JSON array. An application that delays a row may have written anything
+// into available_at: no value of it may fail the page.
 //
 // The casts give bytes as they are stored, and keep the driver from reading text in a column declared DATETIME as a
 // time. For the same reason created has its plus sign: an expression has no declared type.
 const rowColumns = `{order}, CAST({id} AS TEXT), CAST({key} AS TEXT), CAST({route} AS TEXT), CAST({type} AS TEXT), CAST({payload} AS BLOB),
 	CAST({headers} AS TEXT), +{created},
 	CASE WHEN {deliveries} <> 0 OR {available_at} <> 0 OR {attempts} <> 0 OR {crashes} <> 0 THEN json_array({deliveries}, {attempts}, {crashes},
-		CASE {available_at} WHEN 0 THEN 0 ELSE {available_at} - {now} END,
+		CASE {available_at} WHEN 0 THEN 0 ELSE min(max(CAST({available_at} AS INTEGER), 0), 9000000000000000) - {now} END,
 		CASE WHEN {failing_since} IS NULL THEN 0 ELSE max({now} - {failing_since}, 1) END) END`
 
 // fetch reads one row more than the page may have, to know whether there are more. Its arguments are after, limit and,
