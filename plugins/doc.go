@@ -6,8 +6,8 @@
 // that it behaves.
 //
 // In the process: the settings come through Configure and never through arguments or the environment. What is written
-// to slog, the log package, stderr or stdout ends up in the daemon's log. A panic in a method fails that call; one in a
-// goroutine of the sink's own ends the process, which is then started again.
+// to slog, the log package, stderr or stdout ends up in the daemon's log. A panic ends the process, as in any Go program,
+// and a new one is started; a record that brings it about again and again is found and buried, and the others go on.
 //
 // The package holds both halves of the boundary, so that there is one place where a record becomes bytes and bytes
 // become a record: Serve with the gRPC server for the plugin's process, and Client for the daemon, whose package host

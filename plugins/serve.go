@@ -62,7 +62,7 @@ func Serve(sink core.Sink) {
 		Logger:          hclog.New(&hclog.LoggerOptions{Level: hclog.Warn, Output: stderr, JSONFormat: true}),
 		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
 			opts = append(opts, serverOptions()...)
-			return grpc.NewServer(append(opts, grpc.ChainUnaryInterceptor(restoreOutput, contain(log)))...)
+			return grpc.NewServer(append(opts, grpc.UnaryInterceptor(restoreOutput))...)
 		},
 	})
 }

@@ -3,11 +3,7 @@ package plugins
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
-	"runtime/debug"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -88,19 +84,5 @@ func toStatus(err error) error {
 		return status.Error(codes.Canceled, Printable(err.Error(), maxMessage))
 	default:
 		return status.Error(codes.Unknown, Printable(err.Error(), maxMessage))
-	}
-}
-
-// contain turns a panic in a handler into an error of that one call. (A panic in a goroutine that the sink started
-// still ends the process.)
-func contain(log *slog.Logger) grpc.UnaryServerInterceptor {
-	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
-		defer func() {
-			if p := recover(); p != nil {
-				log.Error("the sink panicked", "call", info.FullMethod, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-				resp, err = nil, status.Error(codes.Internal, fmt.Sprintf("the sink panicked: %v", p))
-			}
-		}()
-		return handle(ctx, req)
 	}
 }

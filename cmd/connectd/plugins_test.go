@@ -97,6 +97,20 @@ func TestRecordThatCrashesThePluginIsBuriedAlone(t *testing.T) {
 	connectd(t, dir, "rows", "show", "id-000007").want(t, 0, "crashes      6 of 6")
 }
 
+// TestRecordOnWhichTheSinkPanicsIsBuriedAlone: a programming error in Deliver is no outage that lasts for ever.
+func TestRecordOnWhichTheSinkPanicsIsBuriedAlone(t *testing.T) {
+	t.Parallel()
+	dir, s := tortured(t, "")
+	s.insert(20, 5)
+	s.exec("UPDATE outbox SET type = 'panic' WHERE id = 'id-000007'")
+	d := startDaemon(t, dir)
+	d.eventually("one dead, the others published", func() (bool, string) {
+		dead, published := s.count("dead"), s.count("published")
+		return dead == 1 && published == 19, fmt.Sprint(dead, published)
+	})
+	connectd(t, dir, "rows", "explain", "id-000007").want(t, 0, "crash")
+}
+
 // TestRecordThatHangsIsBuriedAlone: the others are delivered beside it, and it is dead when it has hung six times.
 func TestRecordThatHangsIsBuriedAlone(t *testing.T) {
 	t.Parallel()

@@ -59,11 +59,15 @@ func (p *program) daemon(ctx context.Context, sel *selection, http string) error
 }
 
 // onSignals returns a context that the first signal ends and a channel that the second one closes. A third one ends
-// the process as if nobody had asked for signals.
+// the process as if nobody had asked for signals. SIGHUP is such a signal unless the process was started with it
+// ignored: nohup means that it should outlive its terminal.
 func onSignals(parent context.Context, log *slog.Logger) (ctx context.Context, hurry <-chan struct{}, stop func()) {
 	ctx, cancel := context.WithCancel(parent)
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	if !signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	second := make(chan struct{})
 	ended := make(chan struct{})
 	done := make(chan struct{})

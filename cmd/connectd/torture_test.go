@@ -122,6 +122,8 @@ func (s *torture) Deliver(ctx context.Context, batch []core.Record) ([]core.Outc
 		switch r.Type {
 		case "crash":
 			os.Exit(9)
+		case "panic":
+			panic("no branch for this record")
 		case "hang":
 			time.Sleep(time.Hour)
 		case "count":

@@ -66,16 +66,22 @@ func (s *server) guarded(next http.Handler) http.Handler {
 	})
 }
 
-// authenticated asks for the bearer token, if there is one. The comparison takes the same time for any wrong token.
-func (s *server) authenticated(next http.Handler) http.Handler {
+// knows says whether the request shows the bearer token, if there is one. The comparison takes the same time for any
+// wrong token.
+func (s *server) knows(r *http.Request) bool {
 	if s.token == "" {
-		return next
+		return true
 	}
 	want := sha256.Sum256([]byte(s.token))
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	got := sha256.Sum256([]byte(strings.TrimSpace(token)))
+	return strings.EqualFold(scheme, "bearer") && subtle.ConstantTimeCompare(got[:], want[:]) == 1
+}
+
+// authenticated asks for the bearer token.
+func (s *server) authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-		got := sha256.Sum256([]byte(strings.TrimSpace(token)))
-		if !strings.EqualFold(scheme, "bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+		if !s.knows(r) {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="connectd"`)
 			http.Error(w, "a bearer token is needed (daemon.token)", http.StatusUnauthorized)
 			return
@@ -93,14 +99,20 @@ func (s *server) healthz(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte("ok\n"))
 }
 
-// readyz lists every connector with its reason, so that whoever is paged reads what is wrong in the probe's answer.
-func (s *server) readyz(w http.ResponseWriter, _ *http.Request) {
+// readyz lists every connector with its reason, so that whoever is paged reads what is wrong in the probe's answer. A
+// reason quotes paths, addresses and what a destination said: where there is a token, only who shows it reads that.
+func (s *server) readyz(w http.ResponseWriter, r *http.Request) {
 	answer := struct {
 		Ready      bool     `json:"ready"`
 		Connectors []Health `json:"connectors"`
 	}{Ready: true, Connectors: s.connect()}
-	for _, h := range answer.Connectors {
+	known := s.knows(r)
+	for i := range answer.Connectors {
+		h := &answer.Connectors[i]
 		answer.Ready = answer.Ready && h.Ready
+		if !known {
+			h.Reason = ""
+		}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if !answer.Ready {

@@ -137,6 +137,18 @@ func TestReadyzNamesConnectorAndReason(t *testing.T) {
 	}
 }
 
+// TestReadyzTellsReasonsOnlyToWhoMayKnow: probes need no token, and strangers get no paths and error texts.
+func TestReadyzTellsReasonsOnlyToWhoMayKnow(t *testing.T) {
+	h := testServer("s3cret", Health{Name: "mails", State: Failed, Reason: "source: /srv/shop.db: no such file"}).handler()
+	for authorization, told := range map[string]bool{"": false, "Bearer wrong": false, "Bearer s3cret": true} {
+		r := get(t, h, "/readyz", func(r *http.Request) { r.Header.Set("Authorization", authorization) })
+		text := body(t, r)
+		if r.StatusCode != 503 || !strings.Contains(text, "mails") || strings.Contains(text, "/srv/shop.db") != told {
+			t.Errorf("with %q: %d %s", authorization, r.StatusCode, text)
+		}
+	}
+}
+
 func TestJudge(t *testing.T) {
 	now := time.Now()
 	good := Health{
