@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -139,10 +140,10 @@ func TestRowsReachTheSinkOnceAndInOrder(t *testing.T) {
 func TestG2AWrongNumberOfOutcomesIsUnknown(t *testing.T) {
 	inBubble(t, 1, func(w *world) {
 		w.insert(10, 10)
-		short := true
+		var short atomic.Bool
+		short.Store(true)
 		w.sink.After(func(_ context.Context, _ []core.Record, o []core.Outcome) ([]core.Outcome, error) {
-			if short {
-				short = false
+			if short.Swap(false) {
 				return o[:len(o)-1], nil
 			}
 			return o, nil
@@ -160,10 +161,9 @@ func TestG2AWrongNumberOfOutcomesIsUnknown(t *testing.T) {
 func TestG2AForgottenOutcomeIsNoDelivery(t *testing.T) {
 	inBubble(t, 1, func(w *world) {
 		w.add("a", "k")
-		first := true
+		var later atomic.Bool
 		w.sink.Decide(func(core.Record) core.Outcome {
-			if first {
-				first = false
+			if !later.Swap(true) {
 				return core.Outcome{}
 			}
 			return core.Outcome{Kind: core.Delivered}
@@ -184,19 +184,19 @@ func TestG7AnOutageOfAnHourBuriesNothing(t *testing.T) {
 				if how == "died" {
 					w.excuseAll()
 				}
-				down := true
+				var up atomic.Bool
 				w.sink.Before(func(context.Context, []core.Record) error {
 					switch {
-					case down && how == "calls fail":
+					case !up.Load() && how == "calls fail":
 						return errAway
-					case down && how == "died":
+					case !up.Load() && how == "died":
 						return fmt.Errorf("exit status 2: %w", core.ErrSinkDied)
 					}
 					return nil
 				})
 				w.sink.Decide(func(core.Record) core.Outcome {
 					switch {
-					case !down:
+					case up.Load():
 						return core.Outcome{Kind: core.Delivered}
 					case how == "sink scope":
 						return core.Outcome{Kind: core.Permanent, Scope: core.ScopeSink, Code: "auth", Message: "wrong password"}
@@ -218,7 +218,7 @@ func TestG7AnOutageOfAnHourBuriesNothing(t *testing.T) {
 				if states[core.Pending] != w.n {
 					t.Fatalf("after an hour: %v, want all %d pending", states, w.n)
 				}
-				down = false
+				up.Store(true)
 				w.publishAll(10 * time.Minute)
 			})
 		})
@@ -228,9 +228,9 @@ func TestG7AnOutageOfAnHourBuriesNothing(t *testing.T) {
 func TestG7AttemptsAreNotCountedForWhatIsTheSinks(t *testing.T) {
 	inBubble(t, 1, func(w *world) {
 		w.insert(20, 20)
-		calls := 0
+		var calls atomic.Int32
 		w.sink.Before(func(context.Context, []core.Record) error {
-			if calls++; calls <= 5 {
+			if calls.Add(1) <= 5 {
 				return errAway
 			}
 			return nil
