@@ -27,6 +27,7 @@ type batch struct {
 	stage    stage
 	careful  bool // holds the send gate alone
 	refused  bool // never sent: its rows cannot be, and are buried; there is no inflight row
+	lone     bool // one row that failed so many calls that it goes alone
 	probe    bool // the valve let it through while closed
 	slot     bool // counts as in flight
 	repeated bool // its announcement was sent twice: its inflight row is emptied, not deleted
@@ -36,11 +37,12 @@ type batch struct {
 
 const carefulGroup = 32 // rows at two crashes that are sent together
 
-// suspect reports whether a row has been in flight at so many crashes that it is sent carefully, and whether alone.
-func suspect(e *entry) (careful, alone bool) { return e.row.Crashes >= 2, e.row.Crashes >= 3 }
+// suspect reports whether a row has been in flight at so many crashes that it is sent carefully, and whether by itself.
+func suspect(e *entry) (careful, single bool) { return e.row.Crashes >= 2, e.row.Crashes >= 3 }
 
 // form makes the next batch of p, or nil. While the valve is closed its one batch is made of rows that never crashed
-// anything, if there are any: a record that hangs must not be the probe that keeps the valve closed.
+// anything and are in no trouble, if there are any: a record that hangs or fails every call must not be the probe that
+// keeps the valve closed.
 func (m *machine) form(p *partition, now time.Duration) *batch {
 	if ok, at := m.valve.open(now); !ok || m.inFlight >= m.slots() || m.gate.quiet() && !m.off.gateShared {
 		if !ok && at > now {
@@ -50,10 +52,10 @@ func (m *machine) form(p *partition, now time.Duration) *batch {
 	}
 	b := &batch{p: p}
 	if m.valve.reason != "" {
-		m.pick(b, 0)
+		m.pick(b, func(e *entry) bool { return e.row.Crashes == 0 && p.level(e) == 0 })
 	}
 	if len(b.entries) == 0 {
-		m.pick(b, 1)
+		m.pick(b, func(e *entry) bool { return e.row.Crashes <= 1 || m.off.gate })
 	}
 	if len(b.entries) == 0 {
 		return nil
@@ -62,13 +64,14 @@ func (m *machine) form(p *partition, now time.Duration) *batch {
 	return b
 }
 
-// pick fills a normal batch with rows of at most so many crashes. It takes rows in seq order; a key whose first free row
-// cannot come along is left out whole, so that a batch never holds a key's row before an earlier one.
-func (m *machine) pick(b *batch, crashes int) {
+// pick fills a normal batch with rows that may come along and are in the same trouble. It takes them in seq order; a key
+// whose first free row cannot come is left out whole, so that a batch never holds a key's row before an earlier one.
+func (m *machine) pick(b *batch, may func(*entry) bool) {
 	limit, bytes := m.valve.size(m.maxRecords()), m.maxBytes()
+	level := 0
 	var left map[string]bool
 	for _, e := range b.p.order {
-		if len(b.entries) == limit {
+		if len(b.entries) > 0 && len(b.entries) >= limit {
 			return
 		}
 		if e.gone || e.batch != nil {
@@ -78,19 +81,29 @@ func (m *machine) pick(b *batch, crashes int) {
 		if keyed && (m.busy(b.p, key) || left[key]) {
 			continue
 		}
-		if e.row.Crashes > crashes && !m.off.gate || m.unsendable(e) != "" {
+		if !may(e) || m.unsendable(e) != "" || len(b.entries) > 0 && b.p.level(e) != level {
 			if keyed {
 				left = leave(left, key)
 			}
 			continue
 		}
-		if len(b.entries) > 0 && bytes < e.size {
+		if len(b.entries) == 0 {
+			level = b.p.level(e)
+			b.lone = level == alone
+			limit = min(limit, max(m.maxRecords()>>(3*level), 1))
+		} else if bytes < e.size {
 			return
 		}
 		bytes -= e.size
 		b.entries = append(b.entries, e)
 	}
 }
+
+// alone is the level of trouble from which a row is sent alone: batches of 500 become 62, then 7, then 1.
+const alone = 3
+
+// level is how much trouble a row is in: 0 none, alone the most.
+func (p *partition) level(e *entry) int { return min(p.trouble[e.row.Record.Seq], alone) }
 
 func leave(left map[string]bool, key string) map[string]bool {
 	if left == nil {
@@ -142,7 +155,7 @@ func (m *machine) firstSuspect(p *partition, most int) *entry {
 // stand there too.
 func (m *machine) formCareful(p *partition, first *entry) *batch {
 	b := &batch{p: p, careful: true, entries: []*entry{first}}
-	if _, alone := suspect(first); !alone {
+	if _, single := suspect(first); !single {
 		bytes := m.maxBytes() - first.size
 		left := map[string]bool{}
 		limit := min(carefulGroup, m.maxRecords())

@@ -31,6 +31,7 @@ func (m *machine) judge(b *batch, now time.Duration) []verdict {
 		case b.ans.failure != noFailure:
 			verdicts[i] = m.uncertain(b, e, now)
 		default:
+			delete(b.p.trouble, e.row.Record.Seq)
 			verdicts[i] = m.judgeOutcome(b, e, b.ans.outcomes[i], now)
 		}
 	}
@@ -72,6 +73,9 @@ func (m *machine) uncertain(b *batch, e *entry, now time.Duration) verdict {
 		Seq: e.row.Record.Seq, Deliveries: e.row.Deliveries, State: core.Pending,
 		Attempts: e.row.Attempts, Crashes: e.row.Crashes, Failure: m.fail(b, "unknown", text(b.ans.err)),
 	}}
+	if b.ans.failure == unknown {
+		m.inTrouble(b.p, e, &v, now)
+	}
 	crashed := b.ans.failure == died || b.ans.failure == hung
 	if crashed {
 		v.settlement.Crashes++
@@ -96,6 +100,19 @@ func (m *machine) uncertain(b *batch, e *entry, now time.Duration) verdict {
 		v.leaves, v.until = true, never
 	}
 	return v
+}
+
+// inTrouble notes that a call failed as a whole with this row. It may be the row's fault: it goes in ever smaller company,
+// and at last alone after a pause outside memory, so that a record that fails every call stops no other. If it is the
+// sink's fault, the first answer about the row clears it.
+func (m *machine) inTrouble(p *partition, e *entry, v *verdict, now time.Duration) {
+	seq := e.row.Record.Seq
+	if n, known := p.trouble[seq]; known || len(p.trouble) < maxExclude {
+		p.trouble[seq] = n + 1
+	}
+	if n := p.trouble[seq]; n >= alone {
+		v.leaves, v.until = true, now+valveBase+jitter(m.rand, valveBase, valveLimit, n)
+	}
 }
 
 // retry is the verdict on a record that failed and may work later: backoff, or the end when the limits say so.
@@ -160,6 +177,9 @@ func (m *machine) judgeSink(b *batch, now time.Duration) {
 		m.closeValve(b, now, 0, valveLimit, text(b.ans.err))
 		return
 	case unknown, notSent:
+		if b.lone && !b.probe && b.ans.failure == unknown {
+			return // that row fails every call, and waits by itself
+		}
 		m.closeValve(b, now, 0, valveLimit, text(b.ans.err))
 		return
 	}

@@ -53,6 +53,10 @@ type partition struct {
 	batches              map[int64]*batch
 	lastID               int64
 
+	// trouble counts, for a row, the calls in a row that failed as a whole with it and whose fault that was nobody knows.
+	// Such rows go alone and after a pause, so that one that fails every call stops no other.
+	trouble map[int64]int
+
 	behind  map[string]time.Duration // key → when it may go on
 	blocked map[string]int64         // key → lowest row that blocks it, as last read
 	waiting map[int64]time.Duration  // rows without an order that are not due → when they are
@@ -97,7 +101,7 @@ type keyState struct {
 func newPartition(l core.Lease, deadline time.Duration) *partition {
 	return &partition{
 		lease: l, deadline: deadline,
-		rows: map[int64]*entry{}, keys: map[string]*keyState{}, batches: map[int64]*batch{},
+		rows: map[int64]*entry{}, keys: map[string]*keyState{}, batches: map[int64]*batch{}, trouble: map[int64]int{},
 		behind: map[string]time.Duration{}, blocked: map[string]int64{}, waiting: map[int64]time.Duration{},
 		ready: never, scanning: true, needBlock: true, scanAt: never,
 	}

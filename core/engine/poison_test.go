@@ -210,3 +210,27 @@ func TestOneBadConnectorLeavesTheOthersAlone(t *testing.T) {
 		w.publishAll(5 * time.Second)
 	})
 }
+
+func TestARecordThatFailsEveryCallStopsNoOther(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.insert(2000, 100)
+		w.add("spoil", "s")
+		w.insert(2000, 100)
+		w.sink.Before(func(_ context.Context, batch []core.Record) error {
+			for _, r := range batch {
+				if r.ID == "spoil" {
+					return errAway
+				}
+			}
+			return nil
+		})
+		defer w.start(w.connector(nil))()
+		w.wait(30*time.Second, "the others published", func() bool { return w.states()[core.Published] == w.n-1 })
+		time.Sleep(10 * time.Minute)
+		w.insert(2000, 100)
+		w.wait(10*time.Second, "later ones published", func() bool { return w.states()[core.Published] == w.n-1 })
+		if r := w.row("spoil"); r.State != core.Pending || r.Attempts != 0 || r.Deliveries < 10 {
+			t.Errorf("spoil: %s, %d attempts, %d deliveries", r.State, r.Attempts, r.Deliveries)
+		}
+	})
+}

@@ -238,7 +238,7 @@ func (s *sim) newID(table int) string {
 	for _, k := range []struct {
 		name string
 		p    float64
-	}{{"bad", s.sc.bad}, {"flaky", s.sc.flaky}, {"killplugin", s.sc.killPlugin}, {"killworker", s.sc.killWorker}, {"hang", s.sc.hang}} {
+	}{{"bad", s.sc.bad}, {"flaky", s.sc.flaky}, {"killplugin", s.sc.killPlugin}, {"killworker", s.sc.killWorker}, {"hang", s.sc.hang}, {"spoil", s.sc.spoil}} {
 		if p < k.p {
 			kind = k.name
 			break

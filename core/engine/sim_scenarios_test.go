@@ -30,11 +30,11 @@ type scenario struct {
 	awayAt, away                     time.Duration // of the database: every call fails at once
 	refusing                         bool          // during the outage each record is refused, instead of the call failing
 
-	crashCall                                float64 // the plugin dies in a call for reasons of its own
-	flakyFails                               float64 // how often a flaky row fails; 0: 0.7
-	bad, flaky, killPlugin, killWorker, hang float64 // rows
-	rollback, longTx                         float64
-	careless, early                          bool // producers
+	crashCall                                       float64 // the plugin dies in a call for reasons of its own
+	flakyFails                                      float64 // how often a flaky row fails; 0: 0.7
+	bad, flaky, killPlugin, killWorker, hang, spoil float64 // rows
+	rollback, longTx                                float64
+	careless, early                                 bool // producers
 
 	strikeAt   int    // before this event, strike
 	strike     string // "kill", "pause" (the clock runs on), "stop" (with its clock)
@@ -115,6 +115,7 @@ func scenarios() []scenario {
 		with("killers and refusals", func(sc *scenario) {
 			sc.killPlugin, sc.hang, sc.flaky, sc.bad, sc.lost, sc.operators = 0.02, 0.02, 0.2, 0.05, 0.03, 10
 		}),
+		with("records that fail every call", func(sc *scenario) { sc.spoil, sc.keys, sc.batch, sc.flaky = 0.05, 20, 64, 0.1 }),
 		with("outage", func(sc *scenario) {
 			sc.outageAt, sc.outage, sc.seconds, sc.flaky = 5*time.Second, 30*time.Second, 60, 0.1
 		}),
@@ -151,7 +152,7 @@ func anything(seed uint64) scenario {
 		hold: yes(0.3), block: yes(0.3), unordered: yes(0.1),
 		fail: some(0.5, 0.15), lost: some(0.5, 0.15), late: some(0.5, 0.1), lostCall: some(0.5, 0.1),
 		kills: r.IntN(4), pluginKills: r.IntN(2), pauses: r.IntN(5), drains: r.IntN(3), joins: r.IntN(2), operators: r.IntN(30),
-		throttle: some(0.3, 0.2), bad: some(0.3, 0.1), flaky: some(0.5, 0.4), killPlugin: some(0.2, 0.03), hang: some(0.2, 0.02),
+		throttle: some(0.3, 0.2), bad: some(0.3, 0.1), flaky: some(0.5, 0.4), killPlugin: some(0.2, 0.03), hang: some(0.2, 0.02), spoil: some(0.1, 0.04),
 		killWorker: some(0.1, 0.02), rollback: some(0.5, 0.3), longTx: some(0.4, 0.3), careless: yes(0.1), early: yes(0.2),
 	}
 	if yes(0.2) {

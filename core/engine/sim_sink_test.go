@@ -141,6 +141,9 @@ func (s *sim) outcome(call *simCall, r *core.Record, done map[rowID]bool) core.O
 	case kind == "killworker":
 		c.w.kill()
 		return core.Outcome{}
+	case kind == "spoil":
+		s.after(s.delay(), func() { call.end(answer{failure: unknown, err: errSim}) })
+		return core.Outcome{}
 	case kind == "hang":
 		return core.Outcome{}
 	}

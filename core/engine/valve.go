@@ -27,7 +27,6 @@ const (
 	alikeBackoff   = 10 * time.Second // such failures may be the records' own: look again soon
 	quarantine     = 5 * time.Minute
 	throttleLimit  = time.Hour
-	probeFirstSize = 1
 )
 
 // open reports whether a batch may be announced now; if not, when to ask again.
@@ -42,13 +41,18 @@ func (v *valve) open(now time.Duration) (bool, time.Duration) {
 	}
 }
 
-// size limits the records of the next batch: after batches that failed alike a probe is one record, then two, four
-// and so on, so that a sink that refuses everything charges few of them.
+// size limits the records of the next batch. A probe is one record: it costs little, and a single bad record that fails
+// whole calls cannot hide behind others. After batches that failed alike probes double, so that a sink that refuses
+// everything charges few records, and many bad ones at the front are passed all the same.
 func (v *valve) size(limit int) int {
-	if v.reason == "" || v.alike == 0 {
+	switch {
+	case v.reason == "":
 		return limit
+	case v.alike == 0:
+		return 1
+	default:
+		return min(limit, 1<<min(v.failures-1, 16))
 	}
-	return min(limit, probeFirstSize<<min(v.failures-1, 16))
 }
 
 // began notes that a batch was formed.
