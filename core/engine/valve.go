@@ -21,12 +21,12 @@ type valve struct {
 }
 
 const (
-	valveBase      = 50 * time.Millisecond
-	valveLimit     = 30 * time.Second
-	alikeLimit     = 3                // batches that fail alike before the valve closes
-	alikeBackoff   = 10 * time.Second // such failures may be the records' own: look again soon
-	quarantine     = 5 * time.Minute
-	throttleLimit  = time.Hour
+	valveBase     = 50 * time.Millisecond
+	valveLimit    = 30 * time.Second
+	alikeLimit    = 3                // batches that fail alike before the valve closes
+	alikeBackoff  = 10 * time.Second // such failures may be the records' own: look again soon
+	quarantine    = 5 * time.Minute
+	throttleLimit = time.Hour
 )
 
 // open reports whether a batch may be announced now; if not, when to ask again.
