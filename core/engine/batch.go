@@ -42,7 +42,7 @@ func suspect(e *entry) (careful, alone bool) { return e.row.Crashes >= 2, e.row.
 // form makes the next batch of p, or nil. While the valve is closed its one batch is made of rows that never crashed
 // anything, if there are any: a record that hangs must not be the probe that keeps the valve closed.
 func (m *machine) form(p *partition, now time.Duration) *batch {
-	if ok, at := m.valve.open(now); !ok || m.inFlight >= m.slots() || m.gate.quiet() && !m.off.gateShared {
+	if ok, at := m.valve.open(now); !ok || m.inFlight >= m.slots() || m.gate.quiet(m) && !m.off.gateShared {
 		if !ok && at > now {
 			m.at(at, now)
 		}
