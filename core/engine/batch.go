@@ -44,7 +44,7 @@ func suspect(e *entry) (careful, single bool) { return e.row.Crashes >= 2, e.row
 // anything and are in no trouble, if there are any: a record that hangs or fails every call must not be the probe that
 // keeps the valve closed.
 func (m *machine) form(p *partition, now time.Duration) *batch {
-	if ok, at := m.valve.open(now); !ok || m.inFlight >= m.slots() || m.gate.quiet() && !m.off.gateShared {
+	if ok, at := m.valve.open(now); !ok || m.inFlight >= m.slots() || m.gate.quiet(m) && !m.off.gateShared {
 		if !ok && at > now {
 			m.at(at, now)
 		}

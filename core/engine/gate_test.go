@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -35,5 +36,45 @@ func TestACallLeftBehindDoesNotKeepTheSendGate(t *testing.T) {
 			s := w.states()
 			return s[core.Dead] == 1 && s[core.Published] == 100
 		})
+	})
+}
+
+// Careful batches hold the process's send gate alone, one after another; the other connectors send in between.
+func TestSuspectsOfOneConnectorDoNotStarveAnother(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.insert(3200, 3200)
+		// Two workers died with all of it in flight.
+		for range 2 {
+			got, err := w.source.Acquire(t.Context(), "dead", 1, time.Second, false)
+			if err != nil || len(got) != 1 {
+				t.Fatal(got, err)
+			}
+			var seqs []int64
+			for _, r := range w.source.Rows() {
+				seqs = append(seqs, r.Seq)
+			}
+			if err := w.source.Step(t.Context(), "dead", core.Change{Lease: got[0].Lease, Announce: []core.Announcement{{Batch: 1, Seqs: seqs}}}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Second)
+		}
+		w.sink.Before(memory.Delay(time.Second))
+		other, otherSink := memory.NewSource(1, time.Now), memory.NewSink()
+		defer w.start(w.connector(nil))()
+		defer w.start(w.connector(func(c *engine.Connector) { c.Name, c.Source, c.Sink = "other", other, otherSink }))()
+		longest := time.Duration(0)
+		for i := range 60 {
+			tx := other.Begin()
+			tx.Insert(memory.Row{ID: fmt.Sprint(i)})
+			tx.Commit()
+			at := time.Now()
+			for len(otherSink.Delivered()) <= i && time.Since(at) < 2*time.Minute {
+				time.Sleep(50 * time.Millisecond)
+			}
+			longest = max(longest, time.Since(at))
+		}
+		if longest > 5*time.Second {
+			t.Errorf("a row of the other connector waited %v", longest)
+		}
 	})
 }

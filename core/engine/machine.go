@@ -89,6 +89,7 @@ func (m *machine) next(now time.Duration) ([]op, time.Duration) {
 			m.work(m.parts[(m.turn+i)%n], now)
 		}
 	}
+	m.gate.pass(m)
 	m.claimGate(now)
 	return m.ops, m.alarm
 }
