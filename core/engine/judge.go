@@ -11,6 +11,7 @@ import (
 type verdict struct {
 	write      bool // settlement is written; else the row is as if it had not been sent
 	settlement core.Settlement
+	failed     bool          // the call failed, and nobody knows for which row
 	leaves     bool          // the row leaves memory when the settlement has committed
 	until      time.Duration // if not 0, its key waits until then; never: until a reading from the start lets it go
 }
@@ -68,7 +69,7 @@ func (m *machine) uncertain(b *batch, e *entry, now time.Duration) verdict {
 	if m.off.settleUnknown {
 		return verdict{}
 	}
-	v := verdict{write: true, settlement: core.Settlement{
+	v := verdict{write: true, failed: b.ans.failure == unknown, settlement: core.Settlement{
 		Seq: e.row.Record.Seq, Deliveries: e.row.Deliveries, State: core.Pending,
 		Attempts: e.row.Attempts, Crashes: e.row.Crashes, Failure: m.fail(b, "unknown", text(b.ans.err)),
 	}}

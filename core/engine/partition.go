@@ -47,11 +47,11 @@ type partition struct {
 	order []*entry         // the same by seq, with holes (gone entries) swept now and then
 	gone  int
 	bytes int64
-	// How many rows in memory must be sent carefully, and how many cannot be sent at all.
-	suspects, unsendable int
-	keys                 map[string]*keyState
-	batches              map[int64]*batch
-	lastID               int64
+	// How many rows in memory must be sent carefully, were in two calls that failed, and cannot be sent at all.
+	suspects, failing, unsendable int
+	keys                          map[string]*keyState
+	batches                       map[int64]*batch
+	lastID                        int64
 
 	behind  map[string]time.Duration // key → when it may go on
 	blocked map[string]int64         // key → lowest row that blocks it, as last read
@@ -83,7 +83,9 @@ type entry struct {
 	row    core.Row
 	size   int64
 	readAt time.Duration
-	batch  *batch // nil: queued
+	batch  *batch        // nil: queued
+	fails  int           // calls with it that failed as a whole since it was read
+	again  time.Duration // after two such: not before
 	gone   bool
 }
 
@@ -175,6 +177,9 @@ func (p *partition) putBehind(key string, until time.Duration) {
 func (p *partition) countRow(m *machine, e *entry, by int) {
 	if careful, _ := suspect(e); careful {
 		p.suspects += by
+	}
+	if e.fails > 1 {
+		p.failing += by
 	}
 	if m.unsendable(e) != "" {
 		p.unsendable += by

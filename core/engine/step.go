@@ -157,6 +157,10 @@ func (m *machine) applyVerdict(p *partition, e *entry, v verdict, now time.Durat
 		p.countRow(m, e, -1)
 		e.row.Deliveries++
 		e.row.Attempts, e.row.Crashes = v.settlement.Attempts, v.settlement.Crashes
+		if v.failed {
+			e.fails++
+			e.again = now + min(valveBase<<min(e.fails, 16), valveLimit)
+		}
 		p.countRow(m, e, +1)
 	}
 	if v.leaves {

@@ -28,6 +28,7 @@ const (
 	quarantine     = 5 * time.Minute
 	throttleLimit  = time.Hour
 	probeFirstSize = 1
+	wholeProbes    = 2 // probes of full size
 )
 
 // open reports whether a batch may be announced now; if not, when to ask again.
@@ -42,13 +43,17 @@ func (v *valve) open(now time.Duration) (bool, time.Duration) {
 	}
 }
 
-// size limits the records of the next batch: after batches that failed alike a probe is one record, then two, four
-// and so on, so that a sink that refuses everything charges few of them.
+// size limits the records of the next batch. After batches that failed alike a probe is one record, then two, four and so
+// on, so that a sink that refuses everything charges few of them. After probes that failed as a whole it is one record.
 func (v *valve) size(limit int) int {
-	if v.reason == "" || v.alike == 0 {
+	switch {
+	case v.reason == "" || v.alike == 0 && v.failures <= wholeProbes:
 		return limit
+	case v.alike == 0:
+		return probeFirstSize
+	default:
+		return min(limit, probeFirstSize<<min(v.failures-1, 16))
 	}
-	return min(limit, probeFirstSize<<min(v.failures-1, 16))
 }
 
 // began notes that a batch was formed.
