@@ -11,7 +11,8 @@
 //
 //	leases.go     take, renew, share, hand over
 //	partition.go  a partition's memory: reading, keys that wait, the floor
-//	batch.go      which rows go together, and when they may
+//	pick.go       which rows go together
+//	batch.go      a batch's stages, and when it may be sent
 //	step.go       the transaction that settles and announces; repeating it
 //	judge.go      from outcomes to settlements
 //	valve.go      the connector's sink gate
@@ -57,7 +58,10 @@
 //
 // Outcomes are about records and count attempts. Failed calls, throttling, and outcomes of sink scope are about the sink: they count
 // nothing and close the sink gate, with backoff of its own. Several batches in a row in which nothing is delivered close it too;
-// probes then begin with one record and double. An outage buries nothing.
+// probes then begin with one record and double. An outage buries nothing. When whole calls fail, nobody knows for which record;
+// the rows of a failed call go in ever smaller company, and after three such calls alone and after a pause of their own, until an
+// answer clears them. So a record that makes every call fail holds up its key and stops no other. It is never buried for that: it
+// may be the sink's fault.
 //
 // # Poison
 //

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -75,6 +76,31 @@ func TestARecordThatHangsEndsDeadAlone(t *testing.T) {
 			s := w.states()
 			return s[core.Dead] == 1 && s[core.Published] == w.n-1
 		})
+	})
+}
+
+// Nobody knows which record makes a call fail. It must not be in every call.
+func TestARecordWhoseCallsFailHoldsUpItsKeyNotTheTable(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.add("poison", "p")
+		w.add("behind it", "p")
+		w.insert(1000, 100)
+		w.sink.Before(func(_ context.Context, batch []core.Record) error {
+			for _, r := range batch {
+				if r.ID == "poison" {
+					return errors.New("index out of range")
+				}
+			}
+			return nil
+		})
+		defer w.start(w.connector(nil))()
+		w.wait(time.Minute, "the others published", func() bool { return w.states()[core.Published] == 1000 })
+		time.Sleep(time.Hour)
+		w.insert(1000, 100)
+		w.wait(2*time.Minute, "later ones published", func() bool { return w.states()[core.Published] == 2000 })
+		if s := w.row("poison"); s.State != core.Pending || s.Attempts > 0 {
+			t.Errorf("poison is %s after %d attempts", s.State, s.Attempts)
+		}
 	})
 }
 

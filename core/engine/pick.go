@@ -1,0 +1,191 @@
+package engine
+
+import (
+	"math"
+	"time"
+
+	"github.com/connectd/connectd/core"
+)
+
+const carefulGroup = 32 // rows at two crashes that are sent together
+
+// suspect reports whether a row has been in flight at so many crashes that it is sent carefully, and whether by itself.
+func suspect(e *entry) (careful, single bool) { return e.row.Crashes >= 2, e.row.Crashes >= 3 }
+
+// form makes the next batch of p, or nil. While the valve is closed its one batch is made of rows that never crashed
+// anything and are in no trouble, if there are any: a record that hangs or fails every call must not be the probe that
+// keeps the valve closed.
+func (m *machine) form(p *partition, now time.Duration) *batch {
+	if ok, at := m.valve.open(now); !ok || m.inFlight >= m.slots() || m.gate.quiet(m) && !m.off.gateShared {
+		if !ok && at > now {
+			m.at(at, now)
+		}
+		return nil
+	}
+	b := &batch{p: p}
+	if m.valve.reason != "" {
+		m.pick(b, func(e *entry) bool { return e.row.Crashes == 0 && p.level(e) == 0 })
+	}
+	if len(b.entries) == 0 {
+		m.pick(b, func(e *entry) bool { return e.row.Crashes <= 1 || m.off.gate })
+	}
+	if len(b.entries) == 0 {
+		return nil
+	}
+	m.begin(b)
+	return b
+}
+
+// pick fills a normal batch with rows that may come along and are in the same trouble. It takes them in seq order; a key
+// whose first free row cannot come is left out whole, so that a batch never holds a key's row before an earlier one.
+func (m *machine) pick(b *batch, may func(*entry) bool) {
+	limit, bytes := m.valve.size(m.maxRecords()), m.maxBytes()
+	level := 0
+	var left map[string]bool
+	for _, e := range b.p.order {
+		if len(b.entries) > 0 && len(b.entries) >= limit {
+			return
+		}
+		if e.gone || e.batch != nil {
+			continue
+		}
+		key, keyed := m.key(&e.row)
+		if keyed && (m.busy(b.p, key) || left[key]) {
+			continue
+		}
+		if !may(e) || m.unsendable(e) != "" || len(b.entries) > 0 && b.p.level(e) != level {
+			if keyed {
+				left = leave(left, key)
+			}
+			continue
+		}
+		if len(b.entries) == 0 {
+			level = b.p.level(e)
+			b.lone = level == alone
+			limit = min(limit, max(m.maxRecords()>>(3*level), 1))
+		} else if bytes < e.size {
+			return
+		}
+		bytes -= e.size
+		b.entries = append(b.entries, e)
+	}
+}
+
+// alone is the level of trouble from which a row is sent alone: batches of 500 become 62, then 7, then 1.
+const alone = 3
+
+// level is how much trouble a row is in: 0 none, alone the most.
+func (p *partition) level(e *entry) int { return min(p.trouble[e.row.Record.Seq], alone) }
+
+func leave(left map[string]bool, key string) map[string]bool {
+	if left == nil {
+		left = map[string]bool{}
+	}
+	left[key] = true
+	return left
+}
+
+// nextSuspect returns a row that could be sent now, carefully. While the sink is on trial, rows whose next crash would
+// be their last come after all others: one of those may be delivered and clear the sink.
+func (m *machine) nextSuspect() (*partition, *entry) {
+	limits := []int{core.MaxCrashes - 2, math.MaxInt}
+	if !m.valve.onTrial {
+		limits = limits[1:]
+	}
+	for _, most := range limits {
+		for _, p := range m.parts {
+			if e := m.firstSuspect(p, most); e != nil {
+				return p, e
+			}
+		}
+	}
+	return nil, nil
+}
+
+// firstSuspect returns the first row of p, of at most so many crashes, that could be sent now, carefully.
+func (m *machine) firstSuspect(p *partition, most int) *entry {
+	if p.suspects == 0 || p.suspended || p.draining || p.lost {
+		return nil
+	}
+	left := map[string]bool{}
+	for _, e := range p.order {
+		key, keyed := m.key(&e.row)
+		if e.gone || e.batch != nil || keyed && (m.busy(p, key) || left[key]) {
+			continue
+		}
+		if careful, _ := suspect(e); careful && e.row.Crashes <= most && m.unsendable(e) == "" {
+			return e
+		}
+		if keyed {
+			left[key] = true
+		}
+	}
+	return nil
+}
+
+// formCareful makes the careful batch that begins with first: that row alone, or, at two crashes, with others that
+// stand there too.
+func (m *machine) formCareful(p *partition, first *entry) *batch {
+	b := &batch{p: p, careful: true, entries: []*entry{first}}
+	if _, single := suspect(first); !single {
+		bytes := m.maxBytes() - first.size
+		left := map[string]bool{}
+		limit := min(carefulGroup, m.maxRecords())
+		for _, e := range p.order {
+			if len(b.entries) >= limit {
+				break
+			}
+			key, keyed := m.key(&e.row)
+			if e == first || e.gone || e.batch != nil || keyed && (m.busy(p, key) || left[key]) {
+				continue
+			}
+			if e.row.Crashes != 2 || m.unsendable(e) != "" || bytes < e.size || e.row.Record.Seq < first.row.Record.Seq {
+				if keyed {
+					left[key] = true
+				}
+				continue
+			}
+			bytes -= e.size
+			b.entries = append(b.entries, e)
+		}
+	}
+	m.begin(b)
+	m.careful = b
+	return b
+}
+
+// refuse makes a batch of the rows at their key's front that can never be sent, or nil.
+func (m *machine) refuse(p *partition) *batch {
+	b := &batch{p: p, refused: true}
+	left := map[string]bool{}
+	for _, e := range p.order {
+		key, keyed := m.key(&e.row)
+		if e.gone || e.batch != nil || keyed && (m.busy(p, key) || left[key]) {
+			continue
+		}
+		if m.unsendable(e) == "" || len(b.entries) == m.maxRecords() {
+			if keyed {
+				left[key] = true
+			}
+			continue
+		}
+		b.entries = append(b.entries, e)
+	}
+	if len(b.entries) == 0 {
+		return nil
+	}
+	m.begin(b)
+	b.stage = answered
+	return b
+}
+
+// unsendable returns the reason why a row can never be sent, or "".
+func (m *machine) unsendable(e *entry) string {
+	if e.row.Invalid != "" {
+		return core.ReasonInvalid
+	}
+	if n := m.limits.MaxRecordBytes; n > 0 && e.size > n {
+		return core.ReasonTooLarge
+	}
+	return ""
+}
