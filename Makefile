@@ -5,6 +5,8 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 LINTER  := $(GO) tool -modfile=.ci/tools/go.mod golangci-lint
 # The simulation's runs, each with another seed.
 SEEDS   ?= 20000
+# How long real daemons and sinks are killed at random.
+CHAOS   ?= 5m
 # How often each figure of `make bench` is taken, and a file for them as JSON.
 ROUNDS  ?= 5
 REPORT  ?=
@@ -35,8 +37,9 @@ format: ## rewrite the code as lint wants it
 bench: ## the figures of docs/benchmarks.md, in ROUNDS rounds; REPORT=FILE writes them as JSON too
 	$(GO) test -run '^$$' -bench '^BenchmarkGoals$$' -benchtime $(ROUNDS)x -timeout 30m ./cmd/connectd/bench -report '$(abspath $(REPORT))'
 
-chaos: ## long runs that break things at random: the engine's simulation with SEEDS seeds
+chaos: ## long runs that break things at random: the engine's simulation with SEEDS seeds, processes for CHAOS
 	$(GO) test -count=1 -timeout 2h -run '^TestSimulation$$' ./core/engine -sim.seeds $(SEEDS)
+	$(GO) test -count=1 -timeout 2h -v -run '^TestChaos$$' ./cmd/connectd -chaos $(CHAOS)
 
 generate: ## the generated code
 	$(GO) generate ./...

@@ -48,8 +48,8 @@ func (m *deliverRequest) size() int {
 // append writes the request to b.
 func (m *deliverRequest) append(b []byte) []byte {
 	for i := range m.records {
-		b = protowire.AppendTag(b, fieldRecords, protowire.BytesType)
-		b = protowire.AppendVarint(b, uint64(m.sizes[i]))
+		b = appendTag(b, fieldRecords, protowire.BytesType)
+		b = appendLength(b, m.sizes[i])
 		b = appendRecord(b, &m.records[i])
 	}
 	return b
@@ -74,19 +74,19 @@ func appendRecord(b []byte, r *core.Record) []byte {
 	b = appendText(b, fieldID, r.ID)
 	b = appendText(b, fieldKey, r.Key)
 	if r.Keyed {
-		b = protowire.AppendTag(b, fieldKeyed, protowire.VarintType)
+		b = appendTag(b, fieldKeyed, protowire.VarintType)
 		b = append(b, 1)
 	}
 	b = appendText(b, fieldRoute, r.Route)
 	b = appendText(b, fieldType, r.Type)
 	if len(r.Payload) > 0 {
-		b = protowire.AppendTag(b, fieldPayload, protowire.BytesType)
-		b = protowire.AppendBytes(b, r.Payload)
+		b = appendTag(b, fieldPayload, protowire.BytesType)
+		b = append(appendLength(b, len(r.Payload)), r.Payload...)
 	}
 	for i := range r.Headers {
 		h := &r.Headers[i]
-		b = protowire.AppendTag(b, fieldHeaders, protowire.BytesType)
-		b = protowire.AppendVarint(b, uint64(headerSize(h)))
+		b = appendTag(b, fieldHeaders, protowire.BytesType)
+		b = appendLength(b, headerSize(h))
 		b = appendText(b, fieldName, h.Name)
 		b = appendText(b, fieldValue, h.Value)
 	}
@@ -94,6 +94,19 @@ func appendRecord(b []byte, r *core.Record) []byte {
 	b = appendInt(b, fieldSeq, r.Seq)
 	b = appendInt(b, fieldDeliveries, int64(uint32(r.Deliveries)))
 	return appendInt(b, fieldEpoch, r.Epoch)
+}
+
+// appendTag writes a tag of one byte: see tagSize.
+func appendTag(b []byte, num protowire.Number, typ protowire.Type) []byte {
+	return append(b, byte(protowire.EncodeTag(num, typ)))
+}
+
+// appendLength writes a length; most take one byte and are written without a call.
+func appendLength(b []byte, n int) []byte {
+	if n < 0x80 {
+		return append(b, byte(n))
+	}
+	return protowire.AppendVarint(b, uint64(n))
 }
 
 func headerSize(h *core.Header) int { return sizeText(h.Name) + sizeText(h.Value) }
@@ -109,8 +122,8 @@ func appendText(b []byte, num protowire.Number, s string) []byte {
 	if s == "" {
 		return b
 	}
-	b = protowire.AppendTag(b, num, protowire.BytesType)
-	return protowire.AppendString(b, s)
+	b = appendTag(b, num, protowire.BytesType)
+	return append(appendLength(b, len(s)), s...)
 }
 
 func sizeInt(v int64) int {
@@ -124,6 +137,6 @@ func appendInt(b []byte, num protowire.Number, v int64) []byte {
 	if v == 0 {
 		return b
 	}
-	b = protowire.AppendTag(b, num, protowire.VarintType)
+	b = appendTag(b, num, protowire.VarintType)
 	return protowire.AppendVarint(b, uint64(v))
 }

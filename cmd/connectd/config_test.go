@@ -27,9 +27,12 @@ func TestBadConfigurationStartsNothing(t *testing.T) {
 			[]string{"connectd.yaml:", "orders", "again", "outbox"}},
 		"one of two is good": {quickstart + strings.NewReplacer("connectors:\n", "", "orders", "mails", "outbox", "mails", "lease", "laese").Replace(quickstart),
 			[]string{"connectd.yaml:9:", `"mails"`, `"lease"`}},
-		"unknown source":  {strings.Replace(quickstart, "plugin: sqlite", "plugin: sqllite", 1), []string{"connectd.yaml:3:", "sqlite"}},
-		"wrong setting":   {strings.Replace(quickstart, "path: ./out.jsonl", "pth: ./out.jsonl", 1), []string{"connectd.yaml:4:", `"path"`}},
-		"missing setting": {strings.Replace(quickstart, ", path: ./out.jsonl", "", 1), []string{"connectd.yaml:4:", "path"}},
+		"unknown source": {strings.Replace(quickstart, "plugin: sqlite", "plugin: sqllite", 1), []string{"connectd.yaml:3:", "sqlite"}},
+		"source of a later release": {strings.Replace(quickstart, "sqlite, path: ./shop.db", "postgres, dsn: x", 1),
+			[]string{"connectd.yaml:2:3:", `no source "postgres"`}},
+		"database in memory": {strings.Replace(quickstart, "./shop.db", `":memory:"`, 1), []string{"connectd.yaml:2:3:", "path"}},
+		"wrong setting":      {strings.Replace(quickstart, "path: ./out.jsonl", "pth: ./out.jsonl", 1), []string{"connectd.yaml:4:", `"path"`}},
+		"missing setting":    {strings.Replace(quickstart, ", path: ./out.jsonl", "", 1), []string{"connectd.yaml:4:", "path"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

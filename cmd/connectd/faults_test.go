@@ -212,3 +212,33 @@ func TestReadySoonAfterStart(t *testing.T) {
 		t.Logf("ready after %v", took)
 	}
 }
+
+// TestTwoDaemonsAndOneFile: the file lets one sink write at a time. When the other daemon's sink has got it, the leases
+// follow it there.
+func TestTwoDaemonsAndOneFile(t *testing.T) {
+	t.Parallel()
+	dir := shopDir(t, quickstart)
+	s := openShop(t, dir)
+	first := startDaemon(t, dir)
+	first.ready()
+	second := startDaemon(t, dir)
+	second.eventually("the second sink waits for the file", func() (bool, string) {
+		code, body := second.get("/readyz")
+		return code == 503 && strings.Contains(body, "another sink is writing to it"), body
+	})
+	s.insert(10, 2)
+	s.published(10)
+	var killed int
+	second.eventually("the second sink gets the file", func() (bool, string) {
+		if pid := first.sinkPID(); pid != killed {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+			killed = pid
+		}
+		code, body := second.get("/readyz")
+		return code == 200, body
+	})
+	s.insert(10, 2)
+	s.published(20)
+	audit(t, dir, 20)
+	connectd(t, dir, "status").want(t, 0, "running", "1/1")
+}

@@ -69,6 +69,9 @@ func (s *selection) read() (*config.Config, config.Problems, error) {
 	if err != nil && !errors.As(err, &problems) {
 		return nil, nil, err
 	}
+	if cfg != nil {
+		problems = append(problems, withoutSource(cfg)...)
+	}
 	for _, problem := range problems {
 		fmt.Fprintf(s.p.stderr, "connectd: %v\n", problem)
 	}
@@ -76,6 +79,20 @@ func (s *selection) read() (*config.Config, config.Problems, error) {
 		return nil, problems, errReported
 	}
 	return cfg, problems, nil
+}
+
+// withoutSource takes the connectors out of the configuration whose source cannot work, and returns why.
+func withoutSource(cfg *config.Config) (problems config.Problems) {
+	cfg.Connectors = slices.DeleteFunc(cfg.Connectors, func(c config.Connector) bool {
+		err := checkSource(c)
+		if err != nil {
+			problems = append(problems, &config.Problem{
+				Pos: c.Pos, Connector: c.Name, Message: fmt.Sprintf("connector %q: %v", c.Name, err),
+			})
+		}
+		return err != nil
+	})
+	return problems
 }
 
 // connectors returns the selected connectors. whole is false when a problem concerns what was selected.

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"io"
 	"strings"
 	"testing"
 )
@@ -71,4 +73,32 @@ func TestFlagsMayFollowOperands(t *testing.T) {
 		t.Errorf("%v: %s", err, r.stdout)
 	}
 	connectd(t, dir, "rows", "show", "--", "--json").want(t, 1, `no such row with id "--json"`)
+}
+
+// TestWatchGoesOnUntilItIsStopped, and ends like the picture it last showed.
+func TestWatchGoesOnUntilItIsStopped(t *testing.T) {
+	t.Parallel()
+	dir := shopDir(t, quickstart)
+	ctx, cancel := context.WithCancel(t.Context())
+	out := &cancelling{cancel: cancel, left: 2}
+	code := run(ctx, configured(dir, []string{"status", "--watch"}), nil, out, io.Discard, func(string) (string, bool) { return "", false })
+	if n := strings.Count(out.String(), "CONNECTOR"); code != 0 || n != 2 {
+		t.Errorf("exit code %d, shown %d times, want 2:\n%s", code, n, out.String())
+	}
+}
+
+// cancelling cancels at one of the headings that are written to it.
+type cancelling struct {
+	strings.Builder
+	cancel context.CancelFunc
+	left   int
+}
+
+func (c *cancelling) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), "CONNECTOR") {
+		if c.left--; c.left == 0 {
+			defer c.cancel()
+		}
+	}
+	return c.Builder.Write(p)
 }

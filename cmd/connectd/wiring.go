@@ -27,30 +27,31 @@ func bundled() map[string]func(log *slog.Logger, dir string) core.Sink {
 	}
 }
 
+// checkSource says what of a connector's source cannot work, without a look at the database.
+func checkSource(c config.Connector) error {
+	if c.Source.Plugin != "sqlite" {
+		return fmt.Errorf("source.plugin: this connectd has no source %q, only sqlite", c.Source.Plugin)
+	}
+	if err := sqliteConfig(c).Validate(); err != nil {
+		return fmt.Errorf("source: %w", err)
+	}
+	return nil
+}
+
 // openSource opens a connector's outbox table.
 func openSource(ctx context.Context, c config.Connector) (daemon.Outbox, error) {
-	switch c.Source.Plugin {
-	case "sqlite":
-		source, err := sqlite.Open(ctx, sqliteConfig(c))
-		if err != nil {
-			return nil, err
-		}
-		return source, nil
-	default:
-		return nil, fmt.Errorf("this connectd has no source %q", c.Source.Plugin)
+	source, err := sqlite.Open(ctx, sqliteConfig(c))
+	if err != nil {
+		return nil, err
 	}
+	return source, nil
 }
 
 // plan says what `init` would do for a connector, and returns how to do it.
 func plan(ctx context.Context, c config.Connector, existing string) (core.Plan, func(context.Context) error, error) {
-	switch c.Source.Plugin {
-	case "sqlite":
-		cfg := sqliteConfig(c)
-		steps, err := sqlite.Plan(ctx, cfg, sqlite.InitOptions{Existing: existing})
-		return steps, func(ctx context.Context) error { return sqlite.Apply(ctx, cfg, steps) }, err
-	default:
-		return core.Plan{}, nil, fmt.Errorf("this connectd has no source %q", c.Source.Plugin)
-	}
+	cfg := sqliteConfig(c)
+	steps, err := sqlite.Plan(ctx, cfg, sqlite.InitOptions{Existing: existing})
+	return steps, func(ctx context.Context) error { return sqlite.Apply(ctx, cfg, steps) }, err
 }
 
 func sqliteConfig(c config.Connector) sqlite.Config {

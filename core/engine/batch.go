@@ -296,7 +296,7 @@ func (m *machine) send(p *partition, now time.Duration) {
 		case m.draining || p.draining || closed || b.careful && m.careful != b:
 			m.unsent(b)
 		case p.suspended || now >= p.deadline && !m.off.deadline:
-		case !b.careful && !m.off.gateShared && !m.off.gate && !m.gate.enter():
+		case !b.careful && !m.off.gateShared && !m.off.gate && !m.gate.enter(m):
 		default:
 			b.stage, b.sentAt = sending, now
 			m.do(opDeliver{b, m.records(b)})
@@ -348,7 +348,7 @@ func (m *machine) cancelCalls(p *partition) {
 // delivered reports the answer of opDeliver.
 func (m *machine) delivered(b *batch, ans answer, now time.Duration) {
 	if !b.careful && !m.off.gateShared && !m.off.gate {
-		m.gate.leave()
+		m.gate.leave(m)
 	}
 	if ans.failure == noFailure && len(ans.outcomes) != len(b.entries) {
 		ans = answer{failure: unknown, took: ans.took, err: errAnswerCount(len(ans.outcomes), len(b.entries))}

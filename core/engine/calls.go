@@ -38,7 +38,7 @@ func (r *runner) startOne(o op) {
 	lease := c.Policy.Lease
 	switch o := o.(type) {
 	case opPulse:
-		info := r.info(o.info)
+		info := r.info(r.dated(o.info))
 		total := m.total
 		r.call(func(ctx context.Context) func(time.Duration) {
 			pulse, total, err := r.pulse(ctx, total, info)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -283,6 +284,73 @@ func TestG4ASlowCallHoldsUpItsKeyNotTheTable(t *testing.T) {
 	})
 }
 
+func TestG4SlowKeysLeaveRoomInMemoryForOthers(t *testing.T) {
+	for _, test := range []struct {
+		name             string
+		rows, keys, size int
+	}{
+		{"one key of large rows", 300, 1, 100_000},
+		{"seven keys of many rows", 28_000, 7, 2},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, 1, func(w *world) {
+				for i := range test.rows {
+					tx := w.source.Begin()
+					tx.Insert(memory.Row{
+						ID: fmt.Sprintf("slow-%d", i), Key: fmt.Sprintf("slow%d", i%test.keys), Keyed: true,
+						Payload: []byte(strings.Repeat("x", test.size)),
+					})
+					tx.Commit()
+				}
+				w.insert(200, 10)
+				w.sink.Before(func(ctx context.Context, batch []core.Record) error {
+					for _, r := range batch {
+						if strings.HasPrefix(r.Key, "slow") {
+							return memory.Delay(25*time.Second)(ctx, batch)
+						}
+					}
+					return nil
+				})
+				defer w.start(w.connector(nil))()
+				// Some of them may be in a batch with a slow one.
+				w.wait(60*time.Second, "the other keys published", func() bool { return w.row("id-199").State == core.Published })
+			})
+		})
+	}
+}
+
+// An old transaction keeps the floor down, and above it more keys wait than a read can leave out by name.
+func TestG4ManyWaitingKeysBehindAnOpenTransactionStopNobody(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		open := w.source.Begin()
+		open.Insert(memory.Row{ID: "open"})
+		for i := range 11_000 {
+			w.add(fmt.Sprintf("bad-%d", i), fmt.Sprintf("b%d", i))
+			w.add(fmt.Sprintf("good-%d", i), "")
+		}
+		w.sink.Decide(func(r core.Record) core.Outcome {
+			if strings.HasPrefix(r.ID, "bad") {
+				return core.Outcome{Kind: core.Retryable, RetryAfter: time.Hour}
+			}
+			return core.Outcome{Kind: core.Delivered}
+		})
+		f := &faultySource{Source: w.source}
+		defer w.start(w.connector(func(c *engine.Connector) {
+			c.Source, c.Policy.MaxRecords, c.Policy.InFlight = f, 50, 2
+		}))()
+		w.wait(5*time.Minute, "the good ones published", func() bool { return w.states()[core.Published] == 11_000 })
+		reads := f.count("fetch")
+		time.Sleep(10 * time.Second)
+		if n := f.count("fetch") - reads; n > 2000 {
+			t.Errorf("%d reads in 10s that found nothing", n)
+		}
+		w.add("late", "k")
+		w.wait(5*time.Second, "a later row published", func() bool { return w.row("late").State == core.Published })
+		open.Commit()
+		w.wait(5*time.Second, "the old transaction's row published", func() bool { return w.row("open").State == core.Published })
+	})
+}
+
 func TestInvalidAndTooLargeRowsAreBuriedAlone(t *testing.T) {
 	inBubble(t, 1, func(w *world) {
 		for i, row := range []memory.Row{
@@ -331,6 +399,30 @@ func TestThrottledWritesNothing(t *testing.T) {
 				t.Errorf("row %s: deliveries %d after being throttled, want 1", r.ID, r.Deliveries)
 			}
 		}
+	})
+}
+
+func TestABatchAlreadyOnItsWayDoesNotEndAThrottle(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.insert(100, 100)
+		began := time.Now()
+		w.sink.Before(func(ctx context.Context, b []core.Record) error {
+			if since := time.Since(began); since > 50*time.Millisecond && since < time.Minute {
+				t.Errorf("sent %v after the sink asked for a minute", since)
+			}
+			if b[0].ID == "id-0" {
+				return nil
+			}
+			return memory.Delay(100*time.Millisecond)(ctx, b)
+		})
+		w.sink.Decide(func(r core.Record) core.Outcome {
+			if r.ID == "id-0" && time.Since(began) < time.Minute {
+				return core.Outcome{Kind: core.Throttled, RetryAfter: time.Minute}
+			}
+			return core.Outcome{Kind: core.Delivered}
+		})
+		defer w.start(w.connector(func(c *engine.Connector) { c.Policy.MaxRecords, c.Policy.InFlight = 5, 4 }))()
+		w.publishAll(3 * time.Minute)
 	})
 }
 
@@ -394,5 +486,70 @@ func TestOnDead(t *testing.T) {
 			}
 			w.wait(15*time.Second, "next published after the skip", func() bool { return w.row("next").State == core.Published })
 		})
+	})
+}
+
+// What a person changes while a reading from the start is under way may be behind it, or its key was read as blocked.
+func TestAPersonsChangeDuringAReadingFromTheStartIsSeenSoon(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.add("bad", "k")
+		w.add("next", "k")
+		w.sink.Decide(func(r core.Record) core.Outcome {
+			if r.ID == "bad" {
+				return core.Outcome{Kind: core.Permanent, Code: "422"}
+			}
+			return core.Outcome{Kind: core.Delivered}
+		})
+		f := &faultySource{Source: w.source}
+		defer w.start(w.connector(func(c *engine.Connector) { c.Source, c.Policy.BlockOnDead = f, true }))()
+		w.wait(5*time.Second, "bad is dead", func() bool { return w.row("bad").State == core.Dead })
+		f.set(func(ctx context.Context, call string) error { // a page takes longer than the pause between heartbeats
+			if call == "fetch" {
+				return memory.Delay(12*time.Second)(ctx, nil)
+			}
+			return nil
+		})
+		before := f.count("blocking")
+		w.wait(3*time.Minute, "a reading from the start", func() bool { return f.count("blocking") > before })
+		time.Sleep(time.Second)
+		if err := w.source.Skip(t.Context(), "bad", "person"); err != nil {
+			t.Fatal(err)
+		}
+		w.wait(40*time.Second, "next published", func() bool { return w.row("next").State == core.Published })
+	})
+}
+
+// farSource says of every row that it is due in the far future.
+type farSource struct{ *faultySource }
+
+func (f *farSource) Fetch(ctx context.Context, req core.FetchRequest) (core.Page, error) {
+	page, err := f.faultySource.Fetch(ctx, req)
+	for i := range page.Rows {
+		page.Rows[i].Wait = math.MaxInt64
+	}
+	return page, err
+}
+
+func TestRowsDueInTheFarFutureCostNoReadings(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.add("never", "")
+		w.add("never either", "k")
+		f := &farSource{&faultySource{Source: w.source}}
+		defer w.start(w.connector(func(c *engine.Connector) { c.Source = f }))()
+		time.Sleep(10 * time.Minute)
+		if n := f.count("blocking"); n > 15 {
+			t.Errorf("%d readings from the start in ten minutes", n)
+		}
+	})
+}
+
+func TestAGateThatNothingTriesIsNotCalledClosed(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.add("a", "k")
+		w.sink.Before(memory.Fail(errAway))
+		c := w.connector(func(c *engine.Connector) { c.Policy.HoldUncertain = true })
+		defer w.start(c)()
+		w.wait(5*time.Second, "held", func() bool { return w.row("a").State == core.Held })
+		w.wait(time.Minute, "open", func() bool { return c.Status().Gate == "open" })
 	})
 }

@@ -187,7 +187,10 @@ func (m *machine) judgeSink(b *batch, now time.Duration) {
 		if seen[core.Delivered] > 0 {
 			m.valve.onTrial = false
 		}
-		m.openValve()
+		// A batch that left before the valve closed says nothing about the sink after it.
+		if m.valve.reason == "" || b.probe {
+			m.openValve()
+		}
 	}
 }
 

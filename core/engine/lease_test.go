@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -232,8 +233,73 @@ func TestPartitionsAreSharedEvenlyAndHandedOverCleanly(t *testing.T) {
 	})
 }
 
+func TestTheHeartbeatTellsWhenTheSourceWasRead(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		defer w.start(w.connector(nil))()
+		time.Sleep(time.Minute)
+		workers, err := w.source.Workers(t.Context())
+		if err != nil || len(workers) != 1 {
+			t.Fatalf("%d workers, %v", len(workers), err)
+		}
+		var s engine.Status
+		if err := json.Unmarshal(workers[0].Info, &s); err != nil {
+			t.Fatal(err)
+		}
+		if age := time.Since(s.LastRead); age > time.Minute {
+			t.Errorf("the last read was %v ago", age)
+		}
+	})
+}
+
 func TestNoTwoOwnersAlike(t *testing.T) {
 	if a, b := engine.NewOwner(), engine.NewOwner(); a == b || len(a) < 17 {
 		t.Errorf("owners %q and %q", a, b)
 	}
+}
+
+func TestG6OnlyAnnouncedRowsAreMarkedAtATakeover(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.zombies = true
+		w.add("failing", "f")
+		for i := range 300 {
+			w.add(fmt.Sprintf("behind-%d", i), "f")
+		}
+		w.insert(3000, 500)
+		f := &faultySource{Source: w.source}
+		w.sink.Decide(func(r core.Record) core.Outcome {
+			if r.ID == "failing" {
+				return core.Outcome{Kind: core.Retryable, RetryAfter: time.Hour}
+			}
+			return core.Outcome{Kind: core.Delivered}
+		})
+		var calls atomic.Int32
+		w.sink.Before(func(ctx context.Context, b []core.Record) error {
+			if calls.Add(1) == 5 {
+				f.frozen() // the first worker is cut off from its database in mid-run
+			}
+			return nil
+		})
+		stop := w.start(w.connector(func(c *engine.Connector) { c.Source = f }))
+		defer stop()
+		w.wait(10*time.Second, "cut off", func() bool { return calls.Load() >= 5 })
+		time.Sleep(5 * time.Second)
+		announced := map[int64]bool{}
+		for _, in := range w.source.Inflight(0) {
+			for _, seq := range in.Seqs {
+				announced[seq] = true
+			}
+		}
+		if len(announced) == 0 {
+			t.Fatal("nothing is announced: the test is blind")
+		}
+		second := w.connector(nil)
+		defer w.start(second)()
+		w.wait(time.Minute, "published but for the failing key", func() bool { return w.states()[core.Published] == 3000 })
+		for _, r := range w.source.Rows() {
+			if marked := r.Deliveries > 1 || r.State == core.Pending && r.Deliveries > 0; marked && !announced[r.Seq] && r.ID != "failing" {
+				t.Errorf("row %s has deliveries %d and was never announced at the takeover", r.ID, r.Deliveries)
+			}
+		}
+		f.set(nil)
+	})
 }

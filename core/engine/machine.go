@@ -20,6 +20,8 @@ type machine struct {
 	log    *slog.Logger
 	obs    Observer
 	off    rulesOff
+	// exclude is how many keys, and how many rows without one, are named to the source to be left out.
+	exclude int
 
 	parts     []*partition // owned, by number
 	total     int          // partitions of the table; 0: not known yet
@@ -40,7 +42,6 @@ type machine struct {
 	claimed   bool // the send gate is held or waited for
 	turn      int  // the partition that may begin first
 	draining  bool
-	hurried   bool
 	published int64
 	lastRead  time.Duration
 	sourceErr string
@@ -74,7 +75,8 @@ func newMachine(c *Connector, r *rand.Rand) *machine {
 	if obs == nil {
 		obs = NoObserver{}
 	}
-	return &machine{name: c.Name, policy: c.Policy, limits: c.Limits, gate: c.Gate, rand: r, log: c.Log, obs: obs, live: 1, lastRead: -1}
+	return &machine{name: c.Name, policy: c.Policy, limits: c.Limits, gate: c.Gate, rand: r, log: c.Log, obs: obs,
+		exclude: maxExclude, live: 1, lastRead: -1}
 }
 
 // next returns what to do now and when to ask again if nothing happens before.
@@ -146,8 +148,18 @@ func (m *machine) byteShare() int64 {
 	return max(2*int64(m.policy.InFlight)*m.maxBytes()/n, 256<<10)
 }
 
-// keyShare is how many rows of one key may be in memory, so that a slow key leaves room for others.
-func (m *machine) keyShare() int { return max(m.rowShare()/2, 1) }
+// full reports whether a key has its share of memory. A key is in one batch at a time, so slow keys can fill the memory of a
+// partition only when they are as many as the calls that may run at once, and then nothing else could be sent anyway.
+func (m *machine) full(ks *keyState) bool {
+	n := m.slots()
+	return ks != nil && (ks.rows >= max(m.rowShare()/max(n, 2), 1) || ks.bytes >= m.byteShare()/int64(n))
+}
+
+// nearlyDone reports whether so little of a key is left in memory that its next rows should be read.
+func (m *machine) nearlyDone(ks *keyState) bool {
+	n := m.slots()
+	return ks == nil || ks.rows <= m.rowShare()/max(n, 2)/2 && ks.bytes <= m.byteShare()/int64(n)/2
+}
 
 func (m *machine) maxRecords() int {
 	if n := m.limits.MaxRecords; n > 0 {
@@ -268,7 +280,7 @@ func (m *machine) drain() { m.draining = true }
 
 // hurry cuts the drain short: running calls are cancelled and settled as unknown.
 func (m *machine) hurry() []op {
-	m.draining, m.hurried = true, true
+	m.draining = true
 	m.ops = nil
 	for _, p := range m.parts {
 		m.cancelCalls(p)
@@ -281,27 +293,27 @@ func (m *machine) finished() bool {
 	return m.draining && len(m.parts) == 0 && m.inFlight == 0 && !m.acquiring
 }
 
-// status tells people what the connector does. LastRead and GateUntil are set, not zero, when there is such a time;
-// who knows the clock puts it in.
+// status tells people what the connector does. LastRead and GateUntil are set, not zero, when there is such a time; who
+// knows the clock puts it in. A gate whose time has come, with nothing there to try it, is called open.
 func (m *machine) status(now time.Duration) Status {
 	s := Status{
-		Partitions: m.total, Owned: len(m.parts), InFlight: m.inFlight, Gate: "open", GateReason: m.valve.reason,
+		Partitions: m.total, Owned: len(m.parts), InFlight: m.inFlight, Gate: "open",
 		SourceError: m.sourceErr, Delivered: m.published, Draining: m.draining,
 	}
 	if m.lastRead >= 0 {
 		s.LastRead = time.Unix(1, 0)
 	}
-	if m.valve.reason != "" {
-		s.Gate = "closed"
-		if m.valve.quarantined {
-			s.Gate = "quarantined"
-		}
-		if m.valve.until > now {
-			s.GateUntil = time.Unix(1, 0)
-		}
-	}
 	for _, p := range m.parts {
 		s.Queued += len(p.rows)
+	}
+	if v := &m.valve; v.quarantined || v.reason != "" && (v.until > now || v.probing || s.Queued > 0) {
+		s.Gate, s.GateReason = "closed", v.reason
+		if v.quarantined {
+			s.Gate = "quarantined"
+		}
+		if v.until > now {
+			s.GateUntil = time.Unix(1, 0)
+		}
 	}
 	return s
 }

@@ -31,7 +31,7 @@ type (
 		p      *partition
 		change core.Change
 	}
-	// opDeliver → answered. The call must end by deadline and when it is cancelled.
+	// opDeliver → delivered. The call must end by deadline and when it is cancelled.
 	opDeliver struct {
 		b       *batch
 		records []core.Record

@@ -20,6 +20,8 @@ const (
 	rescanPause  = 100 * time.Millisecond // between two readings from the start, at least
 	floorNoteAge = 2 * time.Second
 	maxNotes     = 64
+	longestWait  = 24 * time.Hour // a row due later is looked at again then; and no sum overflows
+	maxCrowd     = 10
 	maxExclude   = 10_000 // keys and rows named to the source; the rest is dropped as it comes
 )
 
@@ -58,9 +60,9 @@ type partition struct {
 	pos, high int64 // reading position; the highest it has been
 	floor     int64 // no row at or below it can still commit
 	notes     []note
-	scanning  bool // pos is on its way from the start
-	needBlock bool // the blocked keys are to be read before the next page
-	scanAt    time.Duration
+	scanning  bool          // pos is on its way from the start
+	needBlock bool          // the blocked keys are to be read before the next page
+	scanAt    time.Duration // when the next reading from the start is due; never while one runs, unless it is asked for
 	scanAgain time.Duration // not before
 	scanBegan time.Duration
 	ready     time.Duration // when the first key in behind or row in waiting may go on
@@ -68,6 +70,7 @@ type partition struct {
 	readAgain time.Duration // not before, after a failed read
 	idle      time.Duration // present pause between reads that find nothing
 	readSince time.Duration // when the running read began
+	crowd     int           // how often the limit of a read is doubled, see take
 }
 
 type note struct {
@@ -86,8 +89,9 @@ type entry struct {
 
 // keyState counts a key's rows in memory; busy is the batch that holds some of them.
 type keyState struct {
-	rows int
-	busy *batch
+	rows  int
+	bytes int64
+	busy  *batch
 }
 
 func newPartition(l core.Lease, deadline time.Duration) *partition {
@@ -95,7 +99,7 @@ func newPartition(l core.Lease, deadline time.Duration) *partition {
 		lease: l, deadline: deadline,
 		rows: map[int64]*entry{}, keys: map[string]*keyState{}, batches: map[int64]*batch{},
 		behind: map[string]time.Duration{}, blocked: map[string]int64{}, waiting: map[int64]time.Duration{},
-		ready: never, scanning: true, needBlock: true,
+		ready: never, scanning: true, needBlock: true, scanAt: never,
 	}
 }
 
@@ -110,11 +114,12 @@ func (m *machine) admit(p *partition, r core.Row, now time.Duration) bool {
 	if _, ok := p.rows[seq]; ok {
 		return false // memory knows it better than this snapshot
 	}
+	due := now + min(r.Wait, longestWait)
 	delete(p.waiting, seq)
 	key, keyed := m.key(&r)
 	if !keyed {
 		if r.Wait > 0 {
-			p.wait(seq, now+r.Wait)
+			p.wait(m, seq, due)
 			return false
 		}
 		p.insert(m, &entry{row: r, size: int64(r.Record.Size()), readAt: now})
@@ -134,10 +139,10 @@ func (m *machine) admit(p *partition, r core.Row, now time.Duration) bool {
 		return false
 	case r.Wait > 0:
 		if !m.off.noteBehind {
-			p.putBehind(key, now+r.Wait)
+			p.putBehind(key, due)
 		}
 		return false
-	case ks != nil && ks.rows >= m.keyShare():
+	case m.full(ks):
 		p.putBehind(key, whenRoom)
 		return false
 	}
@@ -145,13 +150,15 @@ func (m *machine) admit(p *partition, r core.Row, now time.Duration) bool {
 		ks = &keyState{}
 		p.keys[key] = ks
 	}
+	e := &entry{row: r, size: int64(r.Record.Size()), readAt: now}
 	ks.rows++
-	p.insert(m, &entry{row: r, size: int64(r.Record.Size()), readAt: now})
+	ks.bytes += e.size
+	p.insert(m, e)
 	return true
 }
 
-func (p *partition) wait(seq int64, until time.Duration) {
-	if len(p.waiting) < maxExclude {
+func (p *partition) wait(m *machine, seq int64, until time.Duration) {
+	if len(p.waiting) < m.exclude {
 		p.waiting[seq] = until
 	}
 	p.ready = min(p.ready, until)
@@ -205,7 +212,8 @@ func (m *machine) remove(p *partition, e *entry, now time.Duration) {
 	}
 	ks := p.keys[key]
 	ks.rows--
-	if until, ok := p.behind[key]; ok && until == whenRoom && ks.rows <= m.keyShare()/4 {
+	ks.bytes -= e.size
+	if until, ok := p.behind[key]; ok && until == whenRoom && m.nearlyDone(ks) {
 		p.ready, p.scanAgain = now, now // rows are waiting and there is room: no pause
 	}
 	if ks.rows == 0 && ks.busy == nil {
@@ -244,14 +252,13 @@ func (p *partition) rescan(m *machine, now time.Duration) {
 	p.scanning, p.needBlock = true, true
 	p.pos = 0
 	p.scanBegan = now
-	p.ready = never
+	p.ready, p.scanAt = never, never
 	for key, until := range p.behind {
 		switch {
 		case until == whenRoom:
-			if ks := p.keys[key]; ks != nil && ks.rows > m.keyShare()/4 {
-				continue
+			if m.nearlyDone(p.keys[key]) {
+				delete(p.behind, key)
 			}
-			delete(p.behind, key)
 		case until == never || until <= now:
 			delete(p.behind, key)
 		default:
@@ -289,7 +296,7 @@ func (p *partition) after(m *machine) int64 {
 func (m *machine) request(p *partition) core.FetchRequest {
 	req := core.FetchRequest{Part: p.lease.Part, After: p.after(m)}
 	rows, bytes := m.room(p)
-	req.Limit, req.MaxBytes = max(rows, 1), max(bytes, 1)
+	req.Limit, req.MaxBytes = max(rows, 1)<<p.crowd, max(bytes, 1)<<p.crowd
 	for _, e := range p.order {
 		if s := e.row.Record.Seq; !e.gone && s > req.After && !m.off.known {
 			req.Known = append(req.Known, s)
@@ -304,7 +311,7 @@ func (m *machine) request(p *partition) core.FetchRequest {
 		slices.Sort(req.Known)
 	}
 	for key := range p.behind {
-		if len(req.Exclude) == maxExclude {
+		if len(req.Exclude) == m.exclude {
 			break
 		}
 		req.Exclude = append(req.Exclude, key)
@@ -314,10 +321,18 @@ func (m *machine) request(p *partition) core.FetchRequest {
 }
 
 // take puts a page into memory and moves the reading position and the floor.
+//
+// Between the floor and pos there may be more rows that must wait than a read can leave out by name. When a page was cut
+// before pos for that, the next one may be twice as long, or it would end at the same place for ever. What then does not fit
+// into memory is left for the next read.
 func (m *machine) take(p *partition, page core.Page, now time.Duration) {
-	taken := 0
+	taken, before := 0, p.pos
 	end := int64(math.MaxInt64) // how far this read went; a page that was cut may end behind pos
-	for _, r := range page.Rows {
+	for i, r := range page.Rows {
+		if rows, bytes := m.room(p); p.crowd > 0 && i > 0 && (rows <= 0 || bytes <= 0) {
+			page.More, end = true, page.Rows[i-1].Record.Seq
+			break
+		}
 		if m.admit(p, r, now) {
 			taken++
 		}
@@ -325,15 +340,23 @@ func (m *machine) take(p *partition, page core.Page, now time.Duration) {
 			end = r.Record.Seq
 		}
 	}
+	stuck := page.More && taken == 0 && end <= before
+	if stuck {
+		p.crowd = min(p.crowd+1, maxCrowd)
+	} else if !page.More {
+		p.crowd = max(p.crowd-1, 0)
+	}
 	if p.scanning && (!page.More || p.pos >= p.high) {
 		p.scanning = false
 		p.pos = max(p.pos, p.high)
-		p.scanAt = now + around(m.rand, rescanEvery)
+		p.scanAt = min(p.scanAt, now+around(m.rand, rescanEvery))
 		p.scanAgain = now + max(rescanPause, min(4*(now-p.scanBegan), 5*time.Second))
 	}
 	p.high = max(p.high, p.pos)
 	p.raiseFloor(page.Horizon, end, now)
 	switch {
+	case stuck:
+		p.nextRead = now + m.policy.PollMin
 	case page.More || p.scanning:
 		p.nextRead = now
 	case taken > 0:

@@ -181,14 +181,19 @@ func (r *runner) leave() {
 
 // publish makes the machine's state what Status answers.
 func (r *runner) publish() {
-	s := r.m.status(r.now())
+	s := r.dated(r.m.status(r.now()))
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
+	r.c.status = s
+}
+
+// dated puts the clock's times into a status of the machine, which has no clock.
+func (r *runner) dated(s Status) Status {
 	if !s.LastRead.IsZero() {
 		s.LastRead = r.began.Add(r.m.lastRead)
 	}
 	if !s.GateUntil.IsZero() {
 		s.GateUntil = r.began.Add(r.m.valve.until)
 	}
-	r.c.mu.Lock()
-	defer r.c.mu.Unlock()
-	r.c.status = s
+	return s
 }

@@ -18,6 +18,7 @@ type scenario struct {
 	unkeyed                     float64
 	seconds                     int // of faults and producers
 	batch, inFlight             int
+	exclude                     int // keys named to the source; 0: as in production
 	hold, block, unordered      bool
 	timeout                     time.Duration
 
@@ -35,7 +36,11 @@ type scenario struct {
 	rollback, longTx                         float64
 	careless, early                          bool // producers
 
-	clean      bool // nothing fails: no row may be sent twice
+	strikeAt   int    // before this event, strike
+	strike     string // "kill", "pause" (the clock runs on), "stop" (with its clock)
+	fateAt     int    // this writing call of the database
+	fate       string // "failed", "lost" (done, its answer lost), "late" (failed, done after its repeat)
+	clean      bool   // nothing fails: no row may be sent twice
 	off        rulesOff
 	dbOff      dbOff
 	hangAlways bool // a timeout counts as a crash also when the sink is down
@@ -123,6 +128,9 @@ func scenarios() []scenario {
 		with("rolling restarts", func(sc *scenario) {
 			sc.clean, sc.workers, sc.partitions, sc.joins, sc.drains, sc.rows = true, 3, 4, 3, 3, 100
 		}),
+		with("more keys wait than can be named", func(sc *scenario) {
+			sc.exclude, sc.longTx, sc.flaky, sc.keys, sc.rows, sc.unkeyed = 2, 0.3, 0.4, 20, 80, 0.3
+		}),
 		with("unordered", func(sc *scenario) { sc.unordered, sc.flaky, sc.kills, sc.lost = true, 0.3, 2, 0.05 }),
 	}
 }
@@ -145,6 +153,9 @@ func anything(seed uint64) scenario {
 		kills: r.IntN(4), pluginKills: r.IntN(2), pauses: r.IntN(5), drains: r.IntN(3), joins: r.IntN(2), operators: r.IntN(30),
 		throttle: some(0.3, 0.2), bad: some(0.3, 0.1), flaky: some(0.5, 0.4), killPlugin: some(0.2, 0.03), hang: some(0.2, 0.02),
 		killWorker: some(0.1, 0.02), rollback: some(0.5, 0.3), longTx: some(0.4, 0.3), careless: yes(0.1), early: yes(0.2),
+	}
+	if yes(0.2) {
+		sc.exclude = 1 + r.IntN(3)
 	}
 	if yes(0.2) {
 		sc.awayAt, sc.away = time.Duration(r.IntN(20))*time.Second, time.Duration(r.IntN(20))*time.Second

@@ -25,6 +25,8 @@ type sim struct {
 	queue     events
 	n         int // events so far, to order those of one moment
 	moment    int // events of this moment
+	steps     int // events done
+	writes    int // writing calls so far
 	tables    []*memory.Source
 	workers   []*simWorker
 	started   int // workers so far
@@ -80,6 +82,9 @@ func (s *sim) run() error {
 			return fmt.Errorf("at %v: a loop that takes no time", s.now)
 		}
 		s.now = e.at
+		if s.steps++; s.steps == s.sc.strikeAt {
+			s.strike()
+		}
 		e.do()
 		if s.quiet && s.n%64 == 0 && s.atRest() {
 			return s.checkEnd()
@@ -192,6 +197,9 @@ func (s *sim) startWorker() {
 			Name: "sim", Policy: s.sc.policy(), Gate: w.gate, Log: slog.New(slog.DiscardHandler),
 		}, rand.New(rand.NewPCG(s.rng.Uint64(), 2)))
 		c.m.off = s.sc.off
+		if s.sc.exclude > 0 {
+			c.m.exclude = s.sc.exclude
+		}
 		w.gate.join(c.m, func() { s.after(0, c.pump) })
 		w.conns = append(w.conns, c)
 	}
@@ -335,15 +343,19 @@ func (c *simConn) call(write bool, apply func(), report func(err error)) {
 			c.pump()
 		})
 	}
+	if write {
+		s.writes++
+	}
+	chosen := write && s.sc.fateAt == s.writes
 	switch {
 	case !s.quiet && s.sc.away > 0 && s.now >= s.sc.awayAt && s.now < s.sc.awayAt+s.sc.away:
 		s.after(0, func() { answer(errSim) })
-	case s.faulty(s.sc.fail):
+	case chosen && s.sc.fate == "failed", s.faulty(s.sc.fail):
 		s.after(there, func() { answer(errSim) })
-	case write && s.faulty(s.sc.lost):
+	case chosen && s.sc.fate == "lost", write && s.faulty(s.sc.lost):
 		s.after(there, apply)
 		s.after(there+back, func() { answer(errSim) })
-	case write && s.faulty(s.sc.late):
+	case chosen && s.sc.fate == "late", write && s.faulty(s.sc.late):
 		s.after(there, func() { answer(errSim) })
 		s.after(there+s.upTo(40*time.Second), apply)
 	default:

@@ -162,7 +162,7 @@ func (m *machine) applyVerdict(p *partition, e *entry, v verdict, now time.Durat
 	if v.leaves {
 		m.remove(p, e, now)
 		if !keyed && v.until != 0 && v.until != never {
-			p.wait(e.row.Record.Seq, v.until)
+			p.wait(m, e.row.Record.Seq, v.until)
 		}
 	}
 	if keyed && v.until != 0 {

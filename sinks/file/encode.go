@@ -62,7 +62,7 @@ func appendPayload(dst, payload []byte) []byte {
 		return append(dst, '"')
 	}
 	dst = append(dst, `,"payload":`...)
-	if !bytes.ContainsAny(payload, "\n\r") {
+	if bytes.IndexByte(payload, '\n') < 0 && bytes.IndexByte(payload, '\r') < 0 {
 		return append(dst, payload...)
 	}
 	compact := bytes.NewBuffer(dst)

@@ -66,6 +66,12 @@ func (c *columns) rules() []columnRule {
 	}
 }
 
+// Validate says what cannot work, without a look at the file.
+func (cfg Config) Validate() error {
+	_, err := cfg.resolve()
+	return err
+}
+
 // resolve gives the mapping before the table is known: defaults for what is not mapped.
 func (cfg Config) resolve() (columns, error) {
 	var c columns

@@ -49,6 +49,9 @@ func (s *scanner) scan(rows *sql.Rows, row *core.Row) error {
 	return nil
 }
 
+// longestWait stands for every longer one, so that no time overflows.
+const longestWait = 100 * 365 * 24 * time.Hour
+
 // readPast reads what a row that is not new has behind it.
 func readPast(text string, row *core.Row) error {
 	var n [5]int64
@@ -56,7 +59,7 @@ func readPast(text string, row *core.Row) error {
 		return fmt.Errorf("read the relay's columns: %w", err)
 	}
 	row.Deliveries, row.Attempts, row.Crashes = int(n[0]), int(n[1]), int(n[2])
-	row.Wait = time.Duration(n[3]) * time.Millisecond
+	row.Wait = time.Duration(min(n[3], longestWait.Milliseconds())) * time.Millisecond
 	if row.Attempts > 0 {
 		row.Failing = time.Duration(n[4]) * time.Millisecond
 	}

@@ -268,3 +268,34 @@ func TestAFileOfAnotherEncodingIsRefused(t *testing.T) {
 		t.Errorf("planned: %v", err)
 	}
 }
+
+// An application may delay a row, and computes the time as it likes. No row may hold up the others, and none may come early.
+func TestNoAvailableAtStopsThePage(t *testing.T) {
+	cfg := sqlite.Config{Path: file(t), Table: "outbox"}
+	initialise(t, cfg)
+	src := open(t, cfg)
+	values := []struct {
+		at   string
+		late bool
+	}{
+		{"(julianday('now') - 2440587.5) * 86400000.0 + 60000.25", true},
+		{"253402300799000", true}, // the year 9999
+		{"9223372036854775807", true}, {"9e999", true},
+		{"-9223372036854775808", false}, {"1.5", false}, {"'soon'", false}, {"x'00'", false},
+	}
+	for i, v := range values {
+		execute(t, cfg.Path, fmt.Sprintf(`INSERT INTO outbox (id, payload, available_at) VALUES ('%d', 'x', %s)`, i, v.at))
+	}
+	page, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(page.Rows) != len(values) {
+		t.Fatalf("%d rows, want %d", len(page.Rows), len(values))
+	}
+	for i, r := range page.Rows {
+		if late := r.Wait > 0; late != values[i].late {
+			t.Errorf("available_at %s: wait %v", values[i].at, r.Wait)
+		}
+	}
+}

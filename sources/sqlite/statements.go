@@ -9,11 +9,12 @@ import (
 
 // statements are those of the hot path, prepared once. Their text holds the table's and its columns' names.
 type statements struct {
-	fetch, fetchSome         *sql.Stmt // without and with rows and keys to leave out
-	fence, recover           *sql.Stmt
-	publishRange, publishSet *sql.Stmt
-	settle, note             *sql.Stmt
-	announce, finish, empty  *sql.Stmt
+	fetch, fetchSome          *sql.Stmt // without and with rows and keys to leave out
+	fence, recover            *sql.Stmt
+	publishRange, publishSpan *sql.Stmt
+	publishSet                *sql.Stmt
+	settle, note              *sql.Stmt
+	announce, finish, empty   *sql.Stmt
 }
 
 func (st *statements) prepare(ctx context.Context, src *Source) error {
@@ -32,6 +33,7 @@ func (st *statements) prepare(ctx context.Context, src *Source) error {
 		{&st.fence, src.write, fenceSQL},
 		{&st.recover, src.write, t.recover()},
 		{&st.publishRange, src.write, publish(t.inRange())},
+		{&st.publishSpan, src.write, publish(t.inSpan())},
 		{&st.publishSet, src.write, publish(t.inSet())},
 		{&st.settle, src.write, t.settle()},
 		{&st.note, src.write, t.note()},
@@ -74,14 +76,15 @@ func (t texts) fill(text string) string { return t.names.Replace(text) }
 
 // rowColumns are read for every row, in the order in which a scanner takes them. Each column has its price in the
 // driver, so what is zero in a row that was never sent comes as one: deliveries, attempts, crashes, the wait and the
-// time since the first failure, in milliseconds, as a JSON array.
+// time since the first failure, in milliseconds, as a JSON array. An application that delays a row may have written anything
+// into available_at: no value of it may fail the page.
 //
 // The casts give bytes as they are stored, and keep the driver from reading text in a column declared DATETIME as a
 // time. For the same reason created has its plus sign: an expression has no declared type.
 const rowColumns = `{order}, CAST({id} AS TEXT), CAST({key} AS TEXT), CAST({route} AS TEXT), CAST({type} AS TEXT), CAST({payload} AS BLOB),
 	CAST({headers} AS TEXT), +{created},
 	CASE WHEN {deliveries} <> 0 OR {available_at} <> 0 OR {attempts} <> 0 OR {crashes} <> 0 THEN json_array({deliveries}, {attempts}, {crashes},
-		CASE {available_at} WHEN 0 THEN 0 ELSE {available_at} - {now} END,
+		CASE {available_at} WHEN 0 THEN 0 ELSE min(max(CAST({available_at} AS INTEGER), 0), 9000000000000000) - {now} END,
 		CASE WHEN {failing_since} IS NULL THEN 0 ELSE max({now} - {failing_since}, 1) END) END`
 
 // fetch reads one row more than the page may have, to know whether there are more. Its arguments are after, limit and,
@@ -109,14 +112,19 @@ func (t texts) inRange() string {
 	return t.fill(` WHERE {order} BETWEEN ?4 AND ?5 AND {state} = 'pending' AND {deliveries} = ?1`)
 }
 
+// inSpan is inRange with a mask of the rows that are meant.
+func (t texts) inSpan() string {
+	return t.fill(` WHERE {order} BETWEEN ?4 AND ?5 AND substr(?6, {order} - ?4 + 1, 1) = x'01' AND {state} = 'pending' AND {deliveries} = ?1`)
+}
+
 func (t texts) inSet() string {
 	return t.fill(` WHERE {order} IN (SELECT value FROM json_each(?4)) AND {state} = 'pending' AND {deliveries} = ?1`)
 }
 
-// publish: deliveries as last known, attempts, crashes. OR ROLLBACK, because a statement that fails ends the
-// transaction anyway, and SQLite then need not note how to undo the statement alone.
+// publish: deliveries as last known, attempts, crashes. It has no OR clause, which would be cheaper: it would replace
+// those of the application's own triggers on the table, such as an INSERT OR IGNORE.
 func (t texts) publish(where string) string {
-	return t.fill(`UPDATE OR ROLLBACK {rows} SET {state} = 'published', {published_at} = {now}, {deliveries} = ?1 + 1, {attempts} = ?2, {crashes} = ?3` + where)
+	return t.fill(`UPDATE {rows} SET {state} = 'published', {published_at} = {now}, {deliveries} = ?1 + 1, {attempts} = ?2, {crashes} = ?3` + where)
 }
 
 // remove takes the same arguments and needs the first only.

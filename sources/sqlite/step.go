@@ -62,7 +62,8 @@ func (src *Source) settleAll(ctx context.Context, tx *sql.Tx, owner string, list
 	return nil
 }
 
-// publish marks or deletes a group of rows: by ranges where they follow each other, else by a list.
+// publish marks or deletes a group of rows in one statement. Rows that lie close together, as a batch's do with gaps
+// where keys were busy, are walked from the first to the last, which costs less than a list.
 func (src *Source) publish(ctx context.Context, tx *sql.Tx, g same, seqs []int64) error {
 	if !slices.IsSorted(seqs) {
 		slices.Sort(seqs)
@@ -77,23 +78,18 @@ func (src *Source) publish(ctx context.Context, tx *sql.Tx, g same, seqs []int64
 		total += n
 		return err
 	}
-	var scattered []int64
-	for rest := seqs; len(rest) > 0; {
-		n := 1
-		for n < len(rest) && rest[n] == rest[n-1]+1 {
-			n++
-		}
-		if n < shortRun {
-			scattered = append(scattered, rest[:n]...)
-		} else if err := exec(src.st.publishRange, rest[0], rest[n-1]); err != nil {
-			return err
-		}
-		rest = rest[n:]
+	first, last := seqs[0], seqs[len(seqs)-1]
+	var err error
+	switch span := last - first + 1; {
+	case span == int64(len(seqs)):
+		err = exec(src.st.publishRange, first, last)
+	case span <= int64(len(seqs))*maxSpread:
+		err = exec(src.st.publishSpan, first, last, mask(seqs))
+	default:
+		err = exec(src.st.publishSet, jsonSeqs(seqs))
 	}
-	if len(scattered) > 0 {
-		if err := exec(src.st.publishSet, jsonSeqs(scattered)); err != nil {
-			return err
-		}
+	if err != nil {
+		return err
 	}
 	if !src.deletePublished || total == 0 {
 		return nil
@@ -101,8 +97,17 @@ func (src *Source) publish(ctx context.Context, tx *sql.Tx, g same, seqs []int64
 	return src.cleaned(ctx, tx, g, seqs, total)
 }
 
-// shortRun is the length below which a run of seqs goes into the list.
-const shortRun = 16
+// maxSpread is how many rows may be walked over for each one that is meant, before a list is cheaper.
+const maxSpread = 8
+
+// mask has a 1 for each of the ascending seqs, by its distance to the first, and zeros between them.
+func mask(seqs []int64) []byte {
+	m := make([]byte, seqs[len(seqs)-1]-seqs[0]+1)
+	for _, seq := range seqs {
+		m[seq-seqs[0]] = 1
+	}
+	return m
+}
 
 // cleaned books deleted rows in the ledger and drops their history.
 func (src *Source) cleaned(ctx context.Context, tx *sql.Tx, g same, seqs []int64, total int64) error {

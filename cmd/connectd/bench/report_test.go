@@ -107,7 +107,7 @@ func (f *figure) verdict() string {
 // table prints everything for people.
 func (r *report) table(to io.Writer) error {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "\nFIGURE\tMEDIAN\tMIN – MAX\tROUNDS\tGOAL\t\n")
+	fmt.Fprintf(w, "\nFIGURE\tMEDIAN\tMIN – MAX\tSAMPLES\tGOAL\t\n")
 	for _, f := range r.figures {
 		f.sum()
 		fmt.Fprintf(w, "%s\t%s %s\t%s – %s\t%d\t%s\t%s\n",

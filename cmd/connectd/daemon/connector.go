@@ -18,7 +18,7 @@ import (
 type Connector struct {
 	Name   string
 	Policy engine.Policy
-	// Open opens the outbox table. An error that wraps core.ErrNotInitialised waits for a person.
+	// Open opens the outbox table within ctx, which ends when it returns. An error that wraps core.ErrNotInitialised waits for a person.
 	Open func(ctx context.Context) (Outbox, error)
 	// Start starts the sink's process, returns at once and supervises it until Close. Its error says what a person
 	// must change.
@@ -42,6 +42,7 @@ type Plugin interface {
 const (
 	retryFirst = 500 * time.Millisecond // pause before a start that failed is tried again, doubled up to retryLast
 	retryLast  = 5 * time.Second
+	openLimit  = 30 * time.Second // for a source to open
 	lagEvery   = 5 * time.Second
 	lagTimeout = 3 * time.Second
 	closeLimit = 10 * time.Second // for a sink to close
@@ -121,7 +122,7 @@ func (r *runner) set(state State, reason string) {
 	switch {
 	case !changed:
 	case state == Failed || reason != "":
-		r.log.Error("connector cannot start, trying again", "state", string(state), "reason", reason)
+		r.log.Error("connector does not run, trying again", "state", string(state), "reason", reason)
 	default:
 		r.log.Info("connector " + string(state))
 	}
@@ -131,8 +132,6 @@ func (r *runner) set(state State, reason string) {
 func (r *runner) fail(err error) {
 	var refusal *refusal
 	switch {
-	case err == nil:
-		r.set(Failed, "the engine stopped")
 	case errors.As(err, &refusal):
 		r.set(Failed, err.Error())
 		r.refusals.add(r.Name, err)
@@ -151,7 +150,9 @@ func (e *refusal) Unwrap() error { return e.err }
 
 // once opens the source, starts the sink and lets the engine run until ctx is done.
 func (r *runner) once(ctx context.Context) error {
-	source, err := r.Open(ctx)
+	opening, cancel := context.WithTimeout(ctx, openLimit)
+	source, err := r.Open(opening)
+	cancel()
 	if err != nil {
 		return fmt.Errorf("source: %w", err)
 	}
@@ -160,6 +161,7 @@ func (r *runner) once(ctx context.Context) error {
 			r.log.Warn("closing the source failed", "error", err)
 		}
 	}()
+	defer r.counting(ctx, source)()
 	plugin, err := r.Start(r.plain)
 	if err != nil {
 		return &refusal{err}
@@ -168,17 +170,22 @@ func (r *runner) once(ctx context.Context) error {
 	r.mu.Lock()
 	r.plugin = plugin
 	r.mu.Unlock()
-	if err := plugin.Ready(ctx); err != nil {
-		return &refusal{err}
+	for ctx.Err() == nil {
+		if err := plugin.Ready(ctx); err != nil {
+			return &refusal{err}
+		}
+		description, err := plugin.Describe(ctx)
+		if err != nil {
+			return fmt.Errorf("sink: ask for its limits: %w", err)
+		}
+		if err := r.work(ctx, source, plugin, description.Limits); err != nil {
+			return err
+		}
 	}
-	description, err := plugin.Describe(ctx)
-	if err != nil {
-		return fmt.Errorf("sink: ask for its limits: %w", err)
-	}
-	return r.work(ctx, source, plugin, description.Limits)
+	return nil
 }
 
-// work lets the engine run, and counts the table beside it.
+// work lets the engine run until ctx is done, or until it is better that another worker does this one's work.
 func (r *runner) work(ctx context.Context, source Outbox, plugin Plugin, limits core.Limits) error {
 	conn := &engine.Connector{
 		Name: r.Name, Source: source, Sink: plugin, Limits: limits, Policy: r.Policy, Owner: r.owner, Gate: r.gate,
@@ -189,10 +196,16 @@ func (r *runner) work(ctx context.Context, source Outbox, plugin Plugin, limits 
 	r.mu.Unlock()
 	r.set(Running, "")
 	r.refusals.started()
-	beside, stop := context.WithCancel(ctx)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	ended := make(chan struct{})
 	var wg sync.WaitGroup
-	wg.Go(func() { r.countLag(beside, source) })
+	wg.Go(func() {
+		if r.useless(ctx, source, plugin) {
+			r.set(Starting, "its sink's process does not come back and another worker is there: giving the leases back")
+			stop()
+		}
+	})
 	wg.Go(func() {
 		select {
 		case <-r.hurry:
@@ -208,27 +221,6 @@ func (r *runner) work(ctx context.Context, source Outbox, plugin Plugin, limits 
 	r.conn = nil
 	r.mu.Unlock()
 	return err
-}
-
-// countLag looks at the table every few seconds until ctx is done.
-func (r *runner) countLag(ctx context.Context, source core.Operator) {
-	tick := time.NewTicker(lagEvery)
-	defer tick.Stop()
-	for {
-		bounded, cancel := context.WithTimeout(ctx, lagTimeout)
-		lag, err := source.Lag(bounded)
-		cancel()
-		r.mu.Lock()
-		if r.lag = &lag; err != nil {
-			r.lag = nil
-		}
-		r.mu.Unlock()
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
 }
 
 // close closes the sink and its process; a hurried shutdown does not wait for it to flush.

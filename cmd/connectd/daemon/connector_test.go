@@ -24,28 +24,46 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type inProcess struct {
 	*memory.Sink
 	ready error
+	away  *atomic.Bool // its process, if it had one
 }
 
-func (p inProcess) Ready(ctx context.Context) error { return p.ready }
+func (p inProcess) Ready(ctx context.Context) error {
+	for p.away.Load() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+	return p.ready
+}
 
 func (p inProcess) Process() PluginHealth {
-	return PluginHealth{State: "running", Up: true, PID: 7, Uptime: time.Minute, Restarts: 2, Version: "1"}
+	return PluginHealth{State: "running", Up: !p.away.Load(), PID: 7, Uptime: time.Minute, Restarts: 2, Version: "1"}
+}
+
+func (p inProcess) Deliver(ctx context.Context, batch []core.Record) ([]core.Outcome, error) {
+	if p.away.Load() {
+		return nil, fmt.Errorf("%w: its process is away", core.ErrNotSent)
+	}
+	return p.Sink.Deliver(ctx, batch)
 }
 
 // rig is a connector whose parts are in memory.
 type rig struct {
 	source *memory.Source
 	sink   *memory.Sink
+	away   *atomic.Bool // the sink's process
 	Connector
 }
 
 func newRig(name string) *rig {
-	r := &rig{source: memory.NewSource(4, time.Now), sink: memory.NewSink()}
+	r := &rig{source: memory.NewSource(4, time.Now), sink: memory.NewSink(), away: new(atomic.Bool)}
 	r.source.KeepPublished = true
 	r.Connector = Connector{
 		Name: name, Policy: engine.DefaultPolicy(),
 		Open:  func(context.Context) (Outbox, error) { return r.source, nil },
-		Start: func(*slog.Logger) (Plugin, error) { return inProcess{r.sink, nil}, nil },
+		Start: func(*slog.Logger) (Plugin, error) { return inProcess{r.sink, nil, r.away}, nil },
 	}
 	return r
 }
@@ -180,7 +198,9 @@ func TestMissingTableIsNoReasonToEnd(t *testing.T) {
 func TestRefusedConnector(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		good, bad, missing := newRig("good"), newRig("bad"), newRig("missing")
-		bad.Start = func(*slog.Logger) (Plugin, error) { return inProcess{bad.sink, errors.New("path is required")}, nil }
+		bad.Start = func(*slog.Logger) (Plugin, error) {
+			return inProcess{bad.sink, errors.New("path is required"), bad.away}, nil
+		}
 		missing.Start = func(*slog.Logger) (Plugin, error) { return nil, errors.New("no such sink") }
 		runners, _, stop := start(t, nil, good, bad, missing)
 		good.insert(1, 3)
@@ -266,4 +286,37 @@ func (l lagless) Lag(ctx context.Context) (core.Lag, error) {
 		return core.Lag{}, errors.New("database is locked")
 	}
 	return l.Source.Lag(ctx)
+}
+
+// TestSinkThatStaysAway: its worker gives the leases to one whose sink works, and comes back when its own does. Without
+// another worker it keeps them, and with them its place in what operators see.
+func TestSinkThatStaysAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, second := newRig("orders"), newRig("orders")
+		second.source = first.source
+		firsts, _, stopFirst := start(t, nil, first)
+		time.Sleep(time.Second)
+		first.away.Store(true)
+		time.Sleep(time.Hour)
+		if h := firsts[0].health(time.Now()); h.State != Running || h.Ready || h.Engine.Owned != 4 {
+			t.Errorf("alone: %+v", h)
+		}
+		_, _, stopSecond := start(t, nil, second)
+		first.insert(1, 40)
+		time.Sleep(3 * first.Policy.Lease)
+		if n := len(second.sink.Delivered()); n != 40 {
+			t.Errorf("the other worker delivered %d records, want 40", n)
+		}
+		if h := firsts[0].health(time.Now()); h.State != Starting || h.Ready || h.Engine.Owned != 0 || h.Lag == nil {
+			t.Errorf("its sink is away: %+v", h)
+		}
+		first.away.Store(false)
+		time.Sleep(3 * first.Policy.Lease)
+		if h := firsts[0].health(time.Now()); !h.Ready || h.Engine.Owned != 2 {
+			t.Errorf("its sink is back: %+v", h)
+		}
+		if err := errors.Join(stopFirst(), stopSecond()); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -122,7 +122,11 @@ func (r *refusals) add(connector string, err error) {
 	defer r.mu.Unlock()
 	r.of[connector] = fmt.Errorf("%s: %w", connector, err)
 	if len(r.of) == r.wanted {
-		r.stop(&fault{errors.Join(slices.Collect(maps.Values(r.of))...)})
+		var all []error
+		for _, name := range slices.Sorted(maps.Keys(r.of)) {
+			all = append(all, r.of[name])
+		}
+		r.stop(&fault{errors.Join(all...)})
 	}
 }
 

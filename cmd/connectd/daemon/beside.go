@@ -1,0 +1,79 @@
+package daemon
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/connectd/connectd/core"
+)
+
+// counting counts the table beside everything else, also while the sink is away: that is when the lag matters. The
+// function it returns ends that.
+func (r *runner) counting(ctx context.Context, source core.Operator) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.countLag(ctx, source)
+	}()
+	return func() {
+		cancel()
+		<-done
+		r.mu.Lock()
+		r.lag = nil
+		r.mu.Unlock()
+	}
+}
+
+// countLag looks at the table every few seconds until ctx is done.
+func (r *runner) countLag(ctx context.Context, source core.Operator) {
+	tick := time.NewTicker(lagEvery)
+	defer tick.Stop()
+	for {
+		bounded, cancel := context.WithTimeout(ctx, lagTimeout)
+		lag, err := source.Lag(bounded)
+		cancel()
+		r.mu.Lock()
+		if r.lag = &lag; err != nil {
+			r.lag = nil
+		}
+		r.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// useless waits until the sink's process has been away for longer than a lease while another worker is alive, who may
+// have what this one lacks: of two sinks that want the same file, for one, only one gets it, and the leases must be
+// where that one is. It returns false when ctx is done.
+func (r *runner) useless(ctx context.Context, source core.Operator, plugin Plugin) bool {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	lastUp := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+		}
+		if plugin.Process().Up {
+			lastUp = time.Now()
+		} else if time.Since(lastUp) > r.Policy.Lease && r.accompanied(ctx, source) {
+			return true
+		}
+	}
+}
+
+// accompanied says whether another worker is alive.
+func (r *runner) accompanied(ctx context.Context, source core.Operator) bool {
+	ctx, cancel := context.WithTimeout(ctx, lagTimeout)
+	defer cancel()
+	workers, err := source.Workers(ctx)
+	return err == nil && slices.ContainsFunc(workers, func(w core.WorkerInfo) bool {
+		return w.Owner != r.owner && w.Age < r.Policy.Lease
+	})
+}
