@@ -71,6 +71,7 @@ func TestChaos(t *testing.T) {
 	duplicates := audit(t, dir, s.n)
 	t.Logf("%d rows, %d repeats, %v", s.n, duplicates, accidents)
 	for _, d := range daemons {
+		d.url() // one that was started a moment ago does not catch signals yet
 		d.signal(syscall.SIGTERM)
 		if code := d.wait(); code != 0 {
 			t.Errorf("exit code %d", code)

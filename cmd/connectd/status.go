@@ -186,7 +186,8 @@ func (s connectorStatus) judged() connectorStatus {
 	}
 	switch {
 	case living == 0:
-		s.State, s.Reason = "stopped", "no worker is alive"
+		// A daemon leases nothing and has no heartbeat before its sink is open.
+		s.State, s.Reason = "stopped", "no worker is alive: no daemon runs, or its sink has not opened yet (/readyz and its log say why)"
 	case s.State != "":
 	case draining == living:
 		s.State = "draining"

@@ -30,8 +30,8 @@ type timing struct {
 	lookAgain              time.Duration // how often a broken program is looked at for changes
 	probeEvery             time.Duration
 	probeTimeout           time.Duration
-	misses                 int           // probes without an answer until a process that does nothing is wedged
-	busyMisses             int           // the same for one that uses the processor
+	misses                 int           // probes without an answer until a process that does nothing and has no batch is wedged
+	busyMisses             int           // the same for one that uses the processor or has a batch
 	dump                   time.Duration // for the goroutine dump of a wedged process
 }
 

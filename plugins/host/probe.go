@@ -9,7 +9,8 @@ import (
 
 // probe asks the process now and then whether it lives. One that answers nothing at all, neither a probe nor a call,
 // for several probes and meanwhile does nothing is wedged; one that is at work is given longer, since a loaded machine
-// slows it down as much as it slows down the probe. A wedged process gets SIGQUIT, on which a Go program prints all its
+// slows it down as much as it slows down the probe. So is one that has a batch: a plugin whose threads all wait for a slow
+// destination looks idle, and the batch has a deadline of its own. A wedged process gets SIGQUIT, on which a Go program prints all its
 // goroutines, and is killed a moment later; the error says so. When ctx ends the answer is nil.
 func (s *Sink) probe(ctx context.Context, p *process) error {
 	ticker := time.NewTicker(s.timing.probeEvery)
@@ -35,7 +36,7 @@ func (s *Sink) probe(ctx context.Context, p *process) error {
 			continue
 		}
 		missed++
-		if idle++; readable && now != cpu {
+		if idle++; readable && now != cpu || s.delivering.Load() > 0 {
 			idle, cpu = 0, now
 		}
 		if idle < s.timing.misses && missed < s.timing.busyMisses {

@@ -71,6 +71,18 @@ func TestABusyProcessIsNotKilled(t *testing.T) {
 	}
 }
 
+// TestAProcessThatWaitsForItsDestinationIsNotKilled before its batch's deadline: it answers no probe and does nothing,
+// as a plugin does whose threads all wait in Deliver.
+func TestAProcessThatWaitsForItsDestinationIsNotKilled(t *testing.T) {
+	tm := quick()
+	tm.probeTimeout, tm.busyMisses = time.Microsecond, 1000
+	s, _ := startReady(t, tortureSpec(t, "plain"), tm)
+	_, err := s.Deliver(within(t, 12*tm.probeEvery), oneOf("hang", 1))
+	if errors.Is(err, core.ErrSinkDied) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the batch: %v", err)
+	}
+}
+
 // TestACallThatIsAnsweredShowsLife: no probe is in time here, yet the process is at work for us.
 func TestACallThatIsAnsweredShowsLife(t *testing.T) {
 	tm := quick()

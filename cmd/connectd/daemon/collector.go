@@ -21,7 +21,7 @@ func newGauges(snapshot func() []Health) *gauges {
 		return d
 	}
 	g.ready = desc("connector_ready", "1 when the connector reads its source and its sink takes records.")
-	g.lag = desc("lag_rows", "Rows not yet published. Every daemon on a table reports the same figure.")
+	g.lag = desc("lag_rows", "Rows not yet published; counting stops at a bound, 100000 on SQLite. Every daemon on a table reports the same figure.")
 	g.due = desc("due_rows", "Pending rows that are due now.")
 	g.dead = desc("dead_rows", "Rows that are dead and wait for a person.")
 	g.held = desc("held_rows", "Rows that are held and wait for a person.")

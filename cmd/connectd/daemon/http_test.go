@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,7 +43,7 @@ func body(t *testing.T, r *http.Response) string {
 func testServer(token string, health ...Health) *server {
 	return &server{
 		token: token, loopback: true, registry: prometheus.NewRegistry(), log: silent(),
-		connect: func() []Health { return health }, alive: func() error { return nil },
+		connect: func() []Health { return slices.Clone(health) }, alive: func() error { return nil },
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 const maxReasons = 50
 
 // metrics holds the daemon's counters and histograms in a registry of its own. Gauges are read when they are scraped,
-// by a snapshotCollector.
+// by gauges.
 type metrics struct {
 	registry *prometheus.Registry
 
