@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -29,6 +30,33 @@ func TestALockedFileIsAnErrorThatPasses(t *testing.T) {
 	end(t, conn)
 	if _, err := src.Heartbeat(t.Context(), "one", nil, time.Minute); err != nil {
 		t.Errorf("when it is free again: %v", err)
+	}
+}
+
+func TestAFileThatIsReplacedIsNoticed(t *testing.T) {
+	cfg := sqlite.Config{Path: file(t), Table: "outbox"}
+	initialise(t, cfg)
+	src := open(t, cfg)
+	taken, err := src.Acquire(t.Context(), "one", 1, time.Minute, false)
+	if err != nil || len(taken) != 1 {
+		t.Fatal(taken, err)
+	}
+	announce := core.Change{Lease: taken[0].Lease, Announce: []core.Announcement{{Batch: 1, Seqs: []int64{1}}}}
+	if err := src.Moved(); err != nil {
+		t.Errorf("nothing has moved: %v", err)
+	}
+	if err := os.Rename(cfg.Path, cfg.Path+".old"); err != nil {
+		t.Fatal(err)
+	}
+	if err := src.Moved(); err == nil || !strings.Contains(err.Error(), "deleted or renamed") {
+		t.Errorf("when it is away: %v", err)
+	}
+	initialise(t, cfg)
+	if err := src.Moved(); err == nil || !strings.Contains(err.Error(), "replaced") {
+		t.Errorf("when another is there: %v", err)
+	}
+	if err := src.Step(t.Context(), "one", announce); err == nil {
+		t.Error("rows were announced in a file that nobody finds")
 	}
 }
 

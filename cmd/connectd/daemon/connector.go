@@ -206,6 +206,12 @@ func (r *runner) work(ctx context.Context, source Outbox, plugin Plugin, limits 
 			stop()
 		}
 	})
+	var moved error
+	wg.Go(func() {
+		if moved = hasMoved(ctx, source); moved != nil {
+			stop()
+		}
+	})
 	wg.Go(func() {
 		select {
 		case <-r.hurry:
@@ -220,7 +226,31 @@ func (r *runner) work(ctx context.Context, source Outbox, plugin Plugin, limits 
 	r.mu.Lock()
 	r.conn = nil
 	r.mu.Unlock()
+	if err == nil && moved != nil {
+		return fmt.Errorf("source: %w", moved)
+	}
 	return err
+}
+
+// hasMoved waits until what the source has open is no longer what its configuration names, for sources that can say so.
+// It returns nil when ctx is done.
+func hasMoved(ctx context.Context, source core.Source) error {
+	m, ok := source.(interface{ Moved() error })
+	if !ok {
+		return nil
+	}
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if err := m.Moved(); err != nil {
+			return err
+		}
+	}
 }
 
 // useless waits until the sink's process has been away for longer than a lease while another worker is alive, who may
