@@ -63,7 +63,10 @@ func (p *program) daemon(ctx context.Context, sel *selection, http string) error
 func onSignals(parent context.Context, log *slog.Logger) (ctx context.Context, hurry <-chan struct{}, stop func()) {
 	ctx, cancel := context.WithCancel(parent)
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	if !signal.Ignored(syscall.SIGHUP) { // nohup has it ignored
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	second := make(chan struct{})
 	ended := make(chan struct{})
 	done := make(chan struct{})
