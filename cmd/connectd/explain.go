@@ -82,8 +82,11 @@ func explain(ctx context.Context, tables []table, id string, now time.Time) (exp
 		e.Why, e.Do = explainDead(f)
 	case core.Held:
 		e.Why, e.Do = explainHeld(f)
-	default:
+	case core.Pending:
 		e.Why, err = explainPending(ctx, f, now)
+	default:
+		e.Why = []string{"connectd knows no such state, so it never looks at the row: something else wrote it."}
+		e.Do = "set its state to 'pending' to have it sent, or to 'skipped' to be done with it"
 	}
 	return e, err
 }
@@ -97,7 +100,8 @@ func explainDead(f found) (why []string, do string) {
 			why = append(why, "Later rows of its key go on without it (on_dead: continue).")
 		}
 	}
-	return why, fmt.Sprintf("mend the cause, then connectd rows retry %s; or give it up: connectd rows skip %s", f.row.ID, f.row.ID)
+	id := argument(f.row.ID)
+	return why, fmt.Sprintf("mend the cause, then connectd rows retry %s; or give it up: connectd rows skip %s", id, id)
 }
 
 func explainHeld(f found) (why []string, do string) {
@@ -107,8 +111,22 @@ func explainHeld(f found) (why []string, do string) {
 	if f.row.Keyed && f.table.policy.Ordered {
 		why = append(why, "Later rows of its key wait for it.")
 	}
-	return why, fmt.Sprintf("look whether the destination has id %s; if not, connectd rows release %s; if so, connectd rows skip %s",
-		f.row.ID, f.row.ID, f.row.ID)
+	id := argument(f.row.ID)
+	return why, fmt.Sprintf("look whether the destination has id %s; if not, connectd rows release %s; if so, connectd rows skip %s", id, id, id)
+}
+
+// argument writes an id as a word of a command that may be copied into a shell.
+func argument(id string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/@+="
+	printable := line(id, len(id)+1) == id
+	switch {
+	case id != "" && strings.Trim(id, plain) == "":
+		return id
+	case printable:
+		return "'" + strings.ReplaceAll(id, "'", `'\''`) + "'"
+	default:
+		return "- (and its id on standard input)"
+	}
 }
 
 // explainPending gives every reason that holds back a pending row.

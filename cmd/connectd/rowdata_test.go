@@ -60,6 +60,32 @@ func TestOddRows(t *testing.T) {
 	}
 }
 
+// Somebody renames the database under the daemon and puts another in its place, as a restored backup does.
+func TestTheDatabaseIsReplacedUnderTheDaemon(t *testing.T) {
+	t.Parallel()
+	dir := shopDir(t, quickstart)
+	insert := "INSERT INTO outbox (id, payload) VALUES (?, '{}')"
+	openShop(t, dir).exec(insert, "before")
+	d := startDaemon(t, dir)
+	eventually(t, "the first row", func() (bool, string) { return len(arrivals(t, dir)) == 1, "" })
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		path := filepath.Join(dir, "shop.db"+suffix)
+		if err := os.Rename(path, path+".old"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the daemon says what happened", func() (bool, string) {
+		log := d.log.String()
+		return strings.Contains(log, "was deleted or renamed") && strings.Contains(log, "connectd init"), log
+	})
+	connectd(t, dir, "init").want(t, 0)
+	openShop(t, dir).exec(insert, "after")
+	eventually(t, "the row of the new file", func() (bool, string) {
+		list := arrivals(t, dir)
+		return len(list) == 2 && list[1].ID == "after", d.log.String()
+	})
+}
+
 // TestDatabaseLockedLongerThanTheBusyTimeout (F1, F11): the daemon says so, keeps trying, and goes on by itself.
 func TestDatabaseLockedLongerThanTheBusyTimeout(t *testing.T) {
 	t.Parallel()

@@ -113,6 +113,29 @@ func TestRowsExplain(t *testing.T) {
 	connectd(t, dir, "rows", "explain", "behind-backoff").want(t, 0, "A worker that is gone was sending it")
 }
 
+// A time as far away as times go, a state that connectd does not know, and escape sequences wherever text may be.
+func TestRowsThatNobodyExpects(t *testing.T) {
+	t.Parallel()
+	dir := shopDir(t, quickstart)
+	s := openShop(t, dir)
+	s.exec("INSERT INTO outbox (id, created_at) VALUES ('future', 99999999999999999)")
+	s.exec("INSERT INTO outbox (id, state) VALUES ('it''s odd', 'wei\x1b[31mrd')")
+	s.exec("INSERT INTO outbox (id, state, last_error) VALUES ('it''s dead', 'dead', 'no'), ('\x1b[31mred', 'dead', '\x1b[2J'), ('\x1b[31mheld', 'held', NULL)")
+	connectd(t, dir, "rows", "list").want(t, 0, "future", `wei\x1b[31mrd`)
+	connectd(t, dir, "status").want(t, 0)
+	connectd(t, dir, "rows", "explain", "it's odd").want(t, 0, "knows no such state", "set its state to 'pending'")
+	connectd(t, dir, "rows", "explain", "it's dead").want(t, 0, `rows retry 'it'\''s dead'`)
+	for _, args := range [][]string{
+		{"rows", "list"},
+		{"rows", "explain", "it's odd", "\x1b[31mred", "\x1b[31mheld"},
+		{"rows", "show", "it's odd", "\x1b[31mred", "\x1b[31mheld"},
+	} {
+		if r := connectd(t, dir, args...); strings.ContainsRune(r.stdout+r.stderr, '\x1b') {
+			t.Errorf("%v writes escape sequences: %q", args, r.stdout+r.stderr)
+		}
+	}
+}
+
 func TestRowsChange(t *testing.T) {
 	t.Parallel()
 	dir, s := failures(t, quickstart)

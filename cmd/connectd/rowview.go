@@ -149,7 +149,7 @@ func stateText(r core.RowInfo) string {
 	if r.Sending {
 		return "sending"
 	}
-	return string(r.State)
+	return line(string(r.State), 32) // somebody else may have written it
 }
 
 // rowsShow prints each row whole.

@@ -65,7 +65,7 @@ func onSignals(parent context.Context, log *slog.Logger) (ctx context.Context, h
 	ctx, cancel := context.WithCancel(parent)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	if !signal.Ignored(syscall.SIGHUP) {
+	if !signal.Ignored(syscall.SIGHUP) { // nohup has it ignored
 		signal.Notify(signals, syscall.SIGHUP)
 	}
 	second := make(chan struct{})

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -181,6 +183,49 @@ func TestF1LoopsSurviveDaysOfErrors(t *testing.T) {
 		f.set(nil)
 		w.insert(5, 5)
 		w.publishAll(10 * time.Second)
+	})
+}
+
+// A table that cannot be read while the rest of the database works, as one that lacks a column: said once, and not said
+// to be over each time that another call succeeds.
+func TestACallThatFailsBesideOthersIsToldOnce(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		f := &faultySource{Source: w.source}
+		log := &strings.Builder{}
+		c := w.connector(func(c *engine.Connector) {
+			c.Source = f
+			c.Log = slog.New(slog.NewTextHandler(log, nil))
+		})
+		stop := w.start(c)
+		w.insert(5, 5)
+		w.publishAll(5 * time.Second)
+		f.set(func(_ context.Context, call string) error {
+			if call == "fetch" {
+				return errAway
+			}
+			return nil
+		})
+		before := f.count("fetch")
+		w.insert(5, 5)
+		for range 3600 {
+			time.Sleep(time.Second)
+			if s := c.Status(); s.SourceError == "" {
+				t.Fatal("status forgets what fails")
+			}
+		}
+		if n := f.count("fetch") - before; n > 2*3600 {
+			t.Errorf("%d fetches in an hour: no backoff", n)
+		}
+		f.set(nil)
+		w.publishAll(10 * time.Second)
+		if s := c.Status(); s.SourceError != "" {
+			t.Errorf("when it is over: %s", s.SourceError)
+		}
+		stop()
+		failed, again := strings.Count(log.String(), "source call failed"), strings.Count(log.String(), "source answers again")
+		if failed != 1 || again != 1 {
+			t.Errorf("told %d times and taken back %d times:\n%s", failed, again, log)
+		}
 	})
 }
 

@@ -47,13 +47,16 @@ func (m *machine) doubtful() bool {
 // pulsed reports the answer of opPulse.
 func (m *machine) pulsed(pulse core.Pulse, total int, err error, now time.Duration) {
 	m.pulsing = false
-	m.sourceSaid(err)
+	m.sourceSaid("heartbeat", 0, err)
 	if err != nil {
-		m.pulseAt = now + m.pause()
+		m.pulseAt = now + m.pause("heartbeat", 0)
 		return
 	}
 	m.pulseAt = now + around(m.rand, m.policy.Lease/3)
 	m.total, m.live = total, max(pulse.Live, 1)
+	m.untroubled(func(t trouble) bool {
+		return t.call == "acquire" && m.share() <= len(m.parts) || t.call == "renew" && len(m.parts) == 0
+	})
 	if pulse.Changes != m.changes {
 		m.changes = pulse.Changes
 		for _, p := range m.parts {
@@ -93,9 +96,9 @@ func (m *machine) shed() {
 // did happen, the leases run out without inflight rows and cost nothing.
 func (m *machine) acquired(got []core.Acquired, err error, asked, now time.Duration) {
 	m.acquiring = false
-	m.sourceSaid(err)
+	m.sourceSaid("acquire", 0, err)
 	if err != nil {
-		m.acquireAt = now + m.pause()
+		m.acquireAt = now + m.pause("acquire", 0)
 		return
 	}
 	m.lastRead = now
@@ -147,9 +150,9 @@ func (m *machine) noteAcquired(a core.Acquired) {
 // renewed reports the answer of opRenew, which was sent at asked.
 func (m *machine) renewed(sent, kept []core.Lease, err error, asked, now time.Duration) {
 	m.renewing = false
-	m.sourceSaid(err)
+	m.sourceSaid("renew", 0, err)
 	if err != nil {
-		m.renewAt = now + m.pause()
+		m.renewAt = now + m.pause("renew", 0)
 		return
 	}
 	m.renewAt = asked + around(m.rand, m.policy.Lease/3)
@@ -202,6 +205,9 @@ func (m *machine) lose(p *partition) {
 // forget ends a partition's memory. Calls that still run keep their places until they end.
 func (m *machine) forget(p *partition) {
 	p.lost = true
+	m.untroubled(func(t trouble) bool {
+		return t.part == p.lease.Part && (t.call == "fetch" || t.call == "blocking" || t.call == "step")
+	})
 	for _, b := range p.batches {
 		if b.stage <= ready {
 			m.freeSlot(b)
@@ -218,9 +224,13 @@ func (m *machine) released(p *partition, err error) {
 	if p.lost {
 		return
 	}
-	m.sourceSaid(nilIfNotOwned(err))
+	if err = nilIfNotOwned(err); err != nil {
+		m.log.Warn("partition not given back, its lease runs out", "connector", m.name, "partition", p.lease.Part, "error", err)
+	}
 	m.forget(p)
 	m.parts = slices.DeleteFunc(m.parts, func(q *partition) bool { return q == p })
 	m.obs.Released(1)
-	m.log.Info("partition released", "connector", m.name, "partition", p.lease.Part, "epoch", p.lease.Epoch)
+	if err == nil {
+		m.log.Info("partition released", "connector", m.name, "partition", p.lease.Part, "epoch", p.lease.Epoch)
+	}
 }

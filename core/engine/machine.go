@@ -3,6 +3,7 @@ package engine
 import (
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/connectd/connectd/core"
@@ -34,7 +35,7 @@ type machine struct {
 	pulseAt   time.Duration
 	acquireAt time.Duration
 	renewAt   time.Duration
-	failures  int // source calls that failed in a row
+	troubles  []trouble // the source's calls that fail, in the order in which they began to
 
 	valve     valve
 	inFlight  int // batches announced or being announced, and not answered
@@ -44,7 +45,6 @@ type machine struct {
 	draining  bool
 	published int64
 	lastRead  time.Duration
-	sourceErr string
 
 	ops   []op
 	alarm time.Duration
@@ -213,7 +213,7 @@ func (m *machine) read(p *partition, now time.Duration) {
 // blocking reports the answer of opBlocking.
 func (m *machine) blocking(p *partition, blocks []core.Block, err error, now time.Duration) {
 	p.reading = false
-	if m.readFailed(p, err, now) || p.lost {
+	if m.readFailed(p, "blocking", err, now) || p.lost {
 		return
 	}
 	p.needBlock = false
@@ -227,14 +227,16 @@ func (m *machine) blocking(p *partition, blocks []core.Block, err error, now tim
 func (m *machine) fetched(p *partition, page core.Page, err error, now time.Duration) {
 	p.reading = false
 	m.obs.Read(len(page.Rows), now-p.readSince, err)
-	if m.readFailed(p, err, now) || p.lost {
+	if m.readFailed(p, "fetch", err, now) || p.lost {
 		return
 	}
 	m.take(p, page, now)
 }
 
-func (m *machine) readFailed(p *partition, err error, now time.Duration) bool {
-	m.sourceSaid(err)
+func (m *machine) readFailed(p *partition, call string, err error, now time.Duration) bool {
+	if !p.lost {
+		m.sourceSaid(call, p.lease.Part, err)
+	}
 	if err == nil {
 		m.lastRead = now
 		return false
@@ -243,29 +245,63 @@ func (m *machine) readFailed(p *partition, err error, now time.Duration) bool {
 	if p.scanning {
 		p.rescan(m, now)
 	}
-	p.readAgain = now + m.pause()
+	p.readAgain = now + m.pause(call, p.lease.Part)
 	return true
 }
 
-// sourceSaid keeps count of failures for backoff, and tells each change of the source's state once.
-func (m *machine) sourceSaid(err error) {
-	if err == nil {
-		if m.failures > 0 {
-			m.log.Info("source answers again", "connector", m.name, "failures", m.failures)
-		}
-		m.failures, m.sourceErr = 0, ""
-		return
-	}
-	if m.failures == 0 {
-		m.log.Warn("source call failed; trying again", "connector", m.name, "error", err)
-	}
-	m.failures++
-	m.sourceErr = err.Error()
+// trouble is one of the source's calls that fails. Each has its own count: while a table cannot be read, heartbeats may
+// go on, and their success says nothing about the table.
+type trouble struct {
+	call     string
+	part     int // 0 for calls about no partition
+	failures int // in a row
+	err      string
 }
 
-// pause is the backoff of source calls.
-func (m *machine) pause() time.Duration {
-	return 10*time.Millisecond + jitter(m.rand, 50*time.Millisecond, 2*time.Second, m.failures)
+// sourceSaid keeps count of a call's failures for its backoff, and tells each change of the source's state once.
+func (m *machine) sourceSaid(call string, part int, err error) {
+	i := slices.IndexFunc(m.troubles, func(t trouble) bool { return t.call == call && t.part == part })
+	switch {
+	case err == nil && i < 0:
+	case err == nil:
+		failures := m.troubles[i].failures
+		m.troubles = slices.Delete(m.troubles, i, i+1)
+		if len(m.troubles) == 0 {
+			m.log.Info("source answers again", "connector", m.name, "failures", failures)
+		}
+	case i < 0:
+		if !slices.ContainsFunc(m.troubles, func(t trouble) bool { return t.call == call }) {
+			m.log.Warn("source call failed; trying again", "connector", m.name, "error", err)
+		}
+		m.troubles = append(m.troubles, trouble{call, part, 1, err.Error()})
+	default:
+		m.troubles[i].failures++
+		m.troubles[i].err = err.Error()
+	}
+}
+
+// untroubled forgets failures of calls that will not be made again.
+func (m *machine) untroubled(gone func(trouble) bool) {
+	m.troubles = slices.DeleteFunc(m.troubles, gone)
+}
+
+// sourceErr is what fails at the source; of several calls the one that has failed longest.
+func (m *machine) sourceErr() string {
+	if len(m.troubles) == 0 {
+		return ""
+	}
+	return m.troubles[0].err
+}
+
+// pause is the backoff of a source call that failed.
+func (m *machine) pause(call string, part int) time.Duration {
+	failures := 0
+	for _, t := range m.troubles {
+		if t.call == call && t.part == part {
+			failures = t.failures
+		}
+	}
+	return 10*time.Millisecond + jitter(m.rand, 50*time.Millisecond, 2*time.Second, failures)
 }
 
 // wake makes all partitions read now: something may have been committed.
@@ -299,7 +335,7 @@ func (m *machine) finished() bool {
 func (m *machine) status(now time.Duration) Status {
 	s := Status{
 		Partitions: m.total, Owned: len(m.parts), InFlight: m.inFlight, Gate: "open",
-		SourceError: m.sourceErr, Delivered: m.published, Draining: m.draining,
+		SourceError: m.sourceErr(), Delivered: m.published, Draining: m.draining,
 	}
 	if m.lastRead >= 0 {
 		s.LastRead = time.Unix(1, 0)

@@ -98,7 +98,7 @@ func (m *machine) stepped(p *partition, err error, now time.Duration) {
 	m.obs.Stepped(now-p.step.began, err)
 	switch {
 	case err == nil:
-		m.sourceSaid(nil)
+		m.sourceSaid("step", p.lease.Part, nil)
 		s := p.step
 		p.step = nil
 		m.apply(p, s, now)
@@ -110,8 +110,8 @@ func (m *machine) stepped(p *partition, err error, now time.Duration) {
 	case m.off.repeat:
 		m.abandon(p, p.step)
 	default:
-		m.sourceSaid(err)
-		p.step.retryAt = now + m.pause()
+		m.sourceSaid("step", p.lease.Part, err)
+		p.step.retryAt = now + m.pause("step", p.lease.Part)
 	}
 }
 

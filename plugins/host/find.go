@@ -7,19 +7,21 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"syscall"
 )
 
 // prefix begins the file name of every sink's program.
 const prefix = "connectd-sink-"
 
-var nameRule = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
+var nameRule = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
 
 // Find returns the path of the program for the sink of that name in the plugin directory: connectd-sink-NAME. It
 // refuses what somebody else could have put there or could change: a link out of the directory, and a file or
-// directory that its group or everybody may write.
+// directory that its group or everybody may write, or a file of a user who is neither root, nor the daemon's own, nor the
+// directory's owner. In a sticky directory, where everybody may put files, the directory's owner is no help.
 func Find(dir, name string) (string, error) {
 	if !nameRule.MatchString(name) {
-		return "", fmt.Errorf("%q is no name for a sink: 1 to 64 of a-z, 0-9 and -", name)
+		return "", fmt.Errorf("%q is no name for a sink: 1 to 64 of a-z, 0-9, - and _", name)
 	}
 	root, err := filepath.Abs(dir)
 	if err == nil {
@@ -51,12 +53,29 @@ func Find(dir, name string) (string, error) {
 	if err := checkProgram(target); err != nil {
 		return "", fmt.Errorf("sink %q: %w", name, err)
 	}
-	if info, err := os.Stat(target); err != nil {
+	program, err := os.Stat(target)
+	switch {
+	case err != nil:
 		return "", fmt.Errorf("sink %q: %w", name, err)
-	} else if info.Mode().Perm()&0o022 != 0 {
-		return "", fmt.Errorf("sink %q: %s may be written by its group or by everybody (mode %v): chmod go-w it", name, target, info.Mode())
+	case program.Mode().Perm()&0o022 != 0:
+		return "", fmt.Errorf("sink %q: %s may be written by its group or by everybody (mode %v): chmod go-w it", name, target, program.Mode())
+	case !trusted(program, info):
+		return "", fmt.Errorf("sink %q: %s belongs to another user (uid %d): chown it to root or to the daemon's user", name, target, owner(program))
 	}
 	return target, nil
+}
+
+// trusted says whether who owns the program may decide what the daemon runs.
+func trusted(program, dir fs.FileInfo) bool {
+	uid := owner(program)
+	return uid == 0 || uid == os.Geteuid() || uid == owner(dir) && dir.Mode().Perm()&0o022 == 0
+}
+
+func owner(info fs.FileInfo) int {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(stat.Uid)
+	}
+	return -1
 }
 
 // checkProgram says why the file cannot be run.

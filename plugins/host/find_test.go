@@ -70,3 +70,45 @@ func TestFind(t *testing.T) {
 		t.Errorf("open directory: %v", err)
 	}
 }
+
+// A sticky directory lets everybody put files into it, and nobody change another's.
+func TestFindRefusesProgramsOfOthers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give files away")
+	}
+	const stranger, installer = 65534, 65533
+	for what, c := range map[string]struct {
+		mode            os.FileMode
+		dirUID, fileUID int
+		fine            bool
+	}{
+		"all of root":                 {0o755, 0, 0, true},
+		"all of who installed it":     {0o755, installer, installer, true},
+		"a stranger's file":           {0o755, 0, stranger, false},
+		"root's in a sticky one":      {0o777 | os.ModeSticky, 0, 0, true},
+		"a stranger's in sticky one":  {0o777 | os.ModeSticky, 0, stranger, false},
+		"a stranger's own sticky one": {0o777 | os.ModeSticky, stranger, stranger, false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := shortDir(t)
+			path := filepath.Join(dir, "connectd-sink-my_sink")
+			if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for path, uid := range map[string]int{path: c.fileUID, dir: c.dirUID} {
+				if err := os.Chown(path, uid, -1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Chmod(dir, c.mode); err != nil {
+				t.Fatal(err)
+			}
+			switch _, err := Find(dir, "my_sink"); {
+			case c.fine && err != nil:
+				t.Error(err)
+			case !c.fine && (err == nil || !strings.Contains(err.Error(), "belongs to another user")):
+				t.Errorf("not refused: %v", err)
+			}
+		})
+	}
+}

@@ -60,7 +60,7 @@ func (src *Source) Lag(ctx context.Context) (core.Lag, error) {
 
 const infoColumns = `{order}, coalesce(CAST({id} AS TEXT), ''), CAST({key} AS TEXT), CAST({route} AS TEXT), CAST({type} AS TEXT), {state},
 	{state} = 'pending' AND {order} IN (SELECT j.value FROM connectd_inflight i, json_each(i.seqs) j WHERE i.tbl = ?1),
-	{attempts}, {deliveries}, {crashes}, CAST({last_error} AS TEXT), +{created}, {available_at}, {published_at}, coalesce(octet_length({payload}), 0)`
+	CAST({attempts} AS INTEGER), CAST({deliveries} AS INTEGER), CAST({crashes} AS INTEGER), CAST({last_error} AS TEXT), +{created}, {available_at}, {published_at}, coalesce(octet_length({payload}), 0)`
 
 // byID finds a row by the id as people write it, also where a column holds it as a blob. The id is the n-th argument.
 func byID(n int) string { return fmt.Sprintf(`({id} = ?%[1]d OR {id} = CAST(?%[1]d AS BLOB))`, n) }

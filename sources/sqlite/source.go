@@ -37,6 +37,8 @@ type Source struct {
 	read            *sql.DB
 	watch           *sql.DB // one connection, the waiter's
 	st              statements
+	path            string
+	file            fs.FileInfo // what the path named when it was opened
 	last            seen
 }
 
@@ -55,16 +57,17 @@ func Open(ctx context.Context, cfg Config) (*Source, error) {
 	if _, err := cfg.resolve(); err != nil {
 		return nil, fmt.Errorf("sqlite: %w", err)
 	}
-	if _, err := os.Stat(cfg.Path); errors.Is(err, fs.ErrNotExist) {
+	info, err := os.Stat(cfg.Path)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("sqlite: no file %s: %w", cfg.Path, core.ErrNotInitialised)
 	} else if err != nil {
 		return nil, fmt.Errorf("sqlite: %w", err)
 	}
 	src := &Source{
-		deletePublished: cfg.DeletePublished,
-		write:           connect(cfg.Path, access{mode: "rw", busy: cfg.busy()}),
-		read:            connect(cfg.Path, access{mode: "rw", busy: cfg.busy(), queryOnly: true}),
-		watch:           connect(cfg.Path, access{mode: "rw", busy: cfg.busy(), queryOnly: true}),
+		deletePublished: cfg.DeletePublished, path: cfg.Path, file: info,
+		write: connect(cfg.Path, access{mode: "rw", busy: cfg.busy()}),
+		read:  connect(cfg.Path, access{mode: "rw", busy: cfg.busy(), queryOnly: true}),
+		watch: connect(cfg.Path, access{mode: "rw", busy: cfg.busy(), queryOnly: true}),
 	}
 	src.write.SetMaxOpenConns(1)
 	src.read.SetMaxOpenConns(readers)
@@ -97,6 +100,19 @@ func (src *Source) prepare(ctx context.Context, cfg Config) error {
 // Close closes the connections. It may be called twice.
 func (src *Source) Close() error {
 	return errors.Join(src.write.Close(), src.read.Close(), src.watch.Close())
+}
+
+// Moved says that the path no longer names the file that was opened. The open connections go on with a file that no
+// application finds any more, and new ones would open another; only a new Source helps.
+func (src *Source) Moved() error {
+	switch info, err := os.Stat(src.path); {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("sqlite: the file %s was deleted or renamed", src.path)
+	case err == nil && !os.SameFile(info, src.file):
+		return fmt.Errorf("sqlite: the file %s was replaced by another", src.path)
+	default:
+		return nil
+	}
 }
 
 // Partitions is always 1.
@@ -145,19 +161,24 @@ func enterWAL(ctx context.Context, db *sql.DB, patience time.Duration) error {
 	for {
 		var mode string
 		err := db.QueryRowContext(ctx, setWAL).Scan(&mode)
-		var code interface{ Code() int }
 		switch {
 		case err == nil && mode == "wal":
 			return nil
 		case err == nil:
 			return fmt.Errorf("the file cannot be used in WAL mode, its journal mode stays %s", mode)
-		case !errors.As(err, &code) || code.Code()&0xff != busyCode || time.Now().After(deadline):
+		case !isBusy(err) || time.Now().After(deadline):
 			return fmt.Errorf("%s: %w", setWAL, err)
 		}
 		if err := pause(ctx, 10*time.Millisecond); err != nil {
 			return err
 		}
 	}
+}
+
+// isBusy tells that somebody else has the lock.
+func isBusy(err error) bool {
+	var code interface{ Code() int }
+	return errors.As(err, &code) && code.Code()&0xff == busyCode
 }
 
 // busyCode is SQLITE_BUSY.
@@ -168,6 +189,9 @@ const busyCode = 5
 func (src *Source) transact(ctx context.Context, what string, f func(tx *sql.Tx) error) error {
 	tx, err := src.write.BeginTx(ctx, nil)
 	if err != nil {
+		if errors.Is(err, context.DeadlineExceeded) || isBusy(err) {
+			return fmt.Errorf("sqlite: %s: lock the file: it stays locked, look for a long transaction of another process: %w", what, err)
+		}
 		return fmt.Errorf("sqlite: %s: lock the file: %w", what, err)
 	}
 	if err := f(tx); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -29,6 +30,64 @@ func TestALockedFileIsAnErrorThatPasses(t *testing.T) {
 	end(t, conn)
 	if _, err := src.Heartbeat(t.Context(), "one", nil, time.Minute); err != nil {
 		t.Errorf("when it is free again: %v", err)
+	}
+}
+
+// SQLite keeps any text in a column of integers. One such row must not keep the others from being read.
+func TestANumberThatIsNoneStopsNobody(t *testing.T) {
+	for _, column := range []string{"attempts", "deliveries", "crashes", "available_at", "failing_since"} {
+		t.Run(column, func(t *testing.T) {
+			cfg := sqlite.Config{Path: file(t), Table: "outbox"}
+			initialise(t, cfg)
+			execute(t, cfg.Path, `INSERT INTO outbox (id, `+column+`) VALUES ('odd', 'soon'), ('next', 0)`)
+			src := open(t, cfg)
+			page, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 10})
+			if err != nil || len(page.Rows) != 2 {
+				t.Fatalf("%+v, %v", page.Rows, err)
+			}
+			if list, err := src.List(t.Context(), core.Filter{}); err != nil || len(list) != 2 {
+				t.Errorf("listed %d rows, %v", len(list), err)
+			}
+			taken, err := src.Acquire(t.Context(), "one", 1, time.Minute, false)
+			if err != nil || len(taken) != 1 {
+				t.Fatal(taken, err)
+			}
+			row := page.Rows[0]
+			c := core.Change{Lease: taken[0].Lease, Settle: []core.Settlement{{Seq: row.Record.Seq, State: core.Published, Deliveries: row.Deliveries}}}
+			if err := src.Step(t.Context(), "one", c); err != nil {
+				t.Fatal(err)
+			}
+			if info, _, err := src.Show(t.Context(), "odd"); err != nil || info.State != core.Published {
+				t.Errorf("after its settlement: %+v, %v", info, err)
+			}
+		})
+	}
+}
+
+func TestAFileThatIsReplacedIsNoticed(t *testing.T) {
+	cfg := sqlite.Config{Path: file(t), Table: "outbox"}
+	initialise(t, cfg)
+	src := open(t, cfg)
+	taken, err := src.Acquire(t.Context(), "one", 1, time.Minute, false)
+	if err != nil || len(taken) != 1 {
+		t.Fatal(taken, err)
+	}
+	announce := core.Change{Lease: taken[0].Lease, Announce: []core.Announcement{{Batch: 1, Seqs: []int64{1}}}}
+	if err := src.Moved(); err != nil {
+		t.Errorf("nothing has moved: %v", err)
+	}
+	if err := os.Rename(cfg.Path, cfg.Path+".old"); err != nil {
+		t.Fatal(err)
+	}
+	if err := src.Moved(); err == nil || !strings.Contains(err.Error(), "deleted or renamed") {
+		t.Errorf("when it is away: %v", err)
+	}
+	initialise(t, cfg)
+	if err := src.Moved(); err == nil || !strings.Contains(err.Error(), "replaced") {
+		t.Errorf("when another is there: %v", err)
+	}
+	if err := src.Step(t.Context(), "one", announce); err == nil {
+		t.Error("rows were announced in a file that nobody finds")
 	}
 }
 

@@ -80,12 +80,14 @@ func (t texts) fill(text string) string { return t.names.Replace(text) }
 // into available_at: no value of it may fail the page.
 //
 // The casts give bytes as they are stored, and keep the driver from reading text in a column declared DATETIME as a
-// time. For the same reason created has its plus sign: an expression has no declared type.
+// time. For the same reason created has its plus sign: an expression has no declared type. SQLite keeps any text in a
+// column of integers; one row with such a number must not keep the others from being read, so that is 0 here.
 const rowColumns = `{order}, CAST({id} AS TEXT), CAST({key} AS TEXT), CAST({route} AS TEXT), CAST({type} AS TEXT), CAST({payload} AS BLOB),
 	CAST({headers} AS TEXT), +{created},
-	CASE WHEN {deliveries} <> 0 OR {available_at} <> 0 OR {attempts} <> 0 OR {crashes} <> 0 THEN json_array({deliveries}, {attempts}, {crashes},
+	CASE WHEN {deliveries} <> 0 OR {available_at} <> 0 OR {attempts} <> 0 OR {crashes} <> 0 THEN json_array(
+		CAST({deliveries} AS INTEGER), CAST({attempts} AS INTEGER), CAST({crashes} AS INTEGER),
 		CASE {available_at} WHEN 0 THEN 0 ELSE min(max(CAST({available_at} AS INTEGER), 0), 9000000000000000) - {now} END,
-		CASE WHEN {failing_since} IS NULL THEN 0 ELSE max({now} - {failing_since}, 1) END) END`
+		CASE WHEN {failing_since} IS NULL THEN 0 ELSE max({now} - CAST({failing_since} AS INTEGER), 1) END) END`
 
 // fetch reads one row more than the page may have, to know whether there are more. Its arguments are after, limit and,
 // with leaveOut, the known seqs and the keys that must wait, in JSON; keys as hex, since text may hold anything.
@@ -109,16 +111,16 @@ func (t texts) recover() string {
 
 // The rows of a settlement, and its guard: deliveries as last known, ?1.
 func (t texts) inRange() string {
-	return t.fill(` WHERE {order} BETWEEN ?4 AND ?5 AND {state} = 'pending' AND {deliveries} = ?1`)
+	return t.fill(` WHERE {order} BETWEEN ?4 AND ?5 AND {state} = 'pending' AND CAST({deliveries} AS INTEGER) = ?1`)
 }
 
 // inSpan is inRange with a mask of the rows that are meant.
 func (t texts) inSpan() string {
-	return t.fill(` WHERE {order} BETWEEN ?4 AND ?5 AND substr(?6, {order} - ?4 + 1, 1) = x'01' AND {state} = 'pending' AND {deliveries} = ?1`)
+	return t.fill(` WHERE {order} BETWEEN ?4 AND ?5 AND substr(?6, {order} - ?4 + 1, 1) = x'01' AND {state} = 'pending' AND CAST({deliveries} AS INTEGER) = ?1`)
 }
 
 func (t texts) inSet() string {
-	return t.fill(` WHERE {order} IN (SELECT value FROM json_each(?4)) AND {state} = 'pending' AND {deliveries} = ?1`)
+	return t.fill(` WHERE {order} IN (SELECT value FROM json_each(?4)) AND {state} = 'pending' AND CAST({deliveries} AS INTEGER) = ?1`)
 }
 
 // publish: deliveries as last known, attempts, crashes. It has no OR clause, which would be cheaper: it would replace
@@ -138,7 +140,7 @@ func (t texts) settle() string {
 		{failing_since} = CASE WHEN ?2 = 0 THEN NULL ELSE coalesce({failing_since}, {now}) END,
 		{available_at} = CASE WHEN ?6 > 0 THEN {now} + ?6 ELSE {available_at} END,
 		{last_error} = coalesce(?7, {last_error})
-		WHERE {order} = ?4 AND {state} = 'pending' AND {deliveries} = ?1`)
+		WHERE {order} = ?4 AND {state} = 'pending' AND CAST({deliveries} AS INTEGER) = ?1`)
 }
 
 // note: table, seq, code, message, by whom, duration in milliseconds. It answers with the line's number.

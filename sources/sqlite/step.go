@@ -11,6 +11,11 @@ import (
 
 // Step settles and announces in one transaction behind the fence.
 func (src *Source) Step(ctx context.Context, owner string, c core.Change) error {
+	if len(c.Announce) > 0 {
+		if err := src.Moved(); err != nil { // the rows may have been read from the other file
+			return err
+		}
+	}
 	return src.transact(ctx, "step", func(tx *sql.Tx) error {
 		if err := src.fence(ctx, tx, owner, c.Lease); err != nil {
 			return err

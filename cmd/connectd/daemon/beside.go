@@ -47,6 +47,27 @@ func (r *runner) countLag(ctx context.Context, source core.Operator) {
 	}
 }
 
+// hasMoved waits until what the source has open is no longer what its configuration names, for sources that can say so.
+// It returns nil when ctx is done.
+func hasMoved(ctx context.Context, source core.Source) error {
+	m, ok := source.(interface{ Moved() error })
+	if !ok {
+		return nil
+	}
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if err := m.Moved(); err != nil {
+			return err
+		}
+	}
+}
+
 // useless waits until the sink's process has been away for longer than a lease while another worker is alive, who may
 // have what this one lacks: of two sinks that want the same file, for one, only one gets it, and the leases must be
 // where that one is. It returns false when ctx is done.

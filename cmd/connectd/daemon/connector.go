@@ -206,6 +206,12 @@ func (r *runner) work(ctx context.Context, source Outbox, plugin Plugin, limits 
 			stop()
 		}
 	})
+	var moved error
+	wg.Go(func() {
+		if moved = hasMoved(ctx, source); moved != nil {
+			stop()
+		}
+	})
 	wg.Go(func() {
 		select {
 		case <-r.hurry:
@@ -220,6 +226,9 @@ func (r *runner) work(ctx context.Context, source Outbox, plugin Plugin, limits 
 	r.mu.Lock()
 	r.conn = nil
 	r.mu.Unlock()
+	if err == nil && moved != nil {
+		return fmt.Errorf("source: %w", moved)
+	}
 	return err
 }
 
