@@ -75,7 +75,7 @@ func explain(ctx context.Context, tables []table, id string, now time.Time) (exp
 	e := explanation{Connector: f.table.connector, ID: id, State: stateText(f.row)}
 	switch f.row.State {
 	case core.Published:
-		e.Why = []string{fmt.Sprintf("The sink confirmed it%s; %s.", at(f.row.PublishedAt), sends(f.row.Deliveries))}
+		e.Why = []string{fmt.Sprintf("The sink confirmed it%s; %s.", at(f.row.PublishedAt), sends(f.sends()))}
 	case core.Skipped:
 		e.Why = []string{"It was given up" + byWhom(f.history) + " and will not be sent."}
 	case core.Dead:
@@ -92,7 +92,14 @@ func explain(ctx context.Context, tables []table, id string, now time.Time) (exp
 }
 
 func explainDead(f found) (why []string, do string) {
-	why = []string{fmt.Sprintf("It failed for good after %s%s.", sends(f.row.Deliveries), reason(f))}
+	switch n := len(f.history); {
+	case n > 0 && unsent(f.history[n-1]) && f.sends() == 0:
+		why = []string{"It was refused without ever being sent" + reason(f) + "."}
+	case n > 0 && unsent(f.history[n-1]):
+		why = []string{fmt.Sprintf("It was refused without being sent again after %s%s.", sends(f.sends()), reason(f))}
+	default:
+		why = []string{fmt.Sprintf("It failed for good after %s%s.", sends(f.sends()), reason(f))}
+	}
 	if f.row.Keyed && f.table.policy.Ordered {
 		if f.table.policy.BlockOnDead {
 			why = append(why, "Later rows of its key wait until it is retried or skipped (on_dead: block).")
@@ -252,6 +259,23 @@ func times(n int) string {
 		return "once"
 	}
 	return fmt.Sprintf("%d times", n)
+}
+
+// unsent says whether a line of history is of a record that was refused before it was sent.
+func unsent(a core.Attempt) bool {
+	return a.Deliveries == 0 && (a.Code == core.ReasonInvalid || a.Code == core.ReasonTooLarge)
+}
+
+// sends is how often the row was or may have been sent. Its deliveries count refusals too, for they number the relay's
+// writes to the row.
+func (f found) sends() int {
+	n := f.row.Deliveries
+	for _, a := range f.history {
+		if unsent(a) {
+			n--
+		}
+	}
+	return max(n, 0)
 }
 
 func sends(n int) string {
