@@ -164,6 +164,12 @@ func explainPending(ctx context.Context, f found, now time.Time) ([]string, erro
 		why = append(why, fmt.Sprintf("It is due at %s, in %s: it failed %s%s.", stamp(f.row.AvailableAt), span(f.row.AvailableAt.Sub(now)),
 			times(f.row.Attempts), reason(f)))
 	}
+	switch n := len(f.history); {
+	case n > 0 && (f.history[n-1].Code == "retry" || f.history[n-1].Code == "release"):
+		why = append(why, "It was put back"+byWhom(f.history)+".")
+	case len(why) == 0 && f.row.LastError != "":
+		why = append(why, fmt.Sprintf("Its last send failed, after %s%s. It is tried again.", sends(f.sends()), reason(f)))
+	}
 	before, err := ahead(ctx, f)
 	if err != nil {
 		return nil, err
@@ -177,7 +183,7 @@ func explainPending(ctx context.Context, f found, now time.Time) ([]string, erro
 		why = append(why, fmt.Sprintf("No worker has its partition (%d)%s.", f.row.Part, noWorker(workers, f.table.policy.Lease)))
 	case gateReason(workers, lease.Owner) != "":
 		why = append(why, fmt.Sprintf("Worker %s has its partition but cannot send: %s.", lease.Owner, gateReason(workers, lease.Owner)))
-	case len(why) == 0:
+	case len(why) == 0 || before == nil && !f.row.AvailableAt.After(now):
 		why = append(why, fmt.Sprintf("It is due, and worker %s has its partition (%d): it goes as soon as the rows before it are on their way.",
 			lease.Owner, f.row.Part))
 	}
