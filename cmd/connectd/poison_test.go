@@ -25,7 +25,7 @@ func TestRecordThatFailsEveryCallHoldsUpNoOther(t *testing.T) {
 			d := startDaemon(t, dir)
 			s.published(39)
 			s.insert(20, 20) // it is in nobody's way later either
-			s.published(58) // but for the one behind it, of its key
+			s.published(58)  // but for the one behind it, of its key
 			d.eventually("its last error is that of a call with it alone", func() (bool, string) {
 				r := connectd(t, dir, "rows", "show", "id-000007")
 				return strings.Contains(r.stdout, "last error   unknown: ") && strings.Contains(r.stdout, words), r.stdout
