@@ -20,7 +20,7 @@ import (
 )
 
 // patience bounds every wait of these tests; the machine may be busy.
-const patience = 60 * time.Second
+const patience = 15 * time.Second
 
 // eventually waits until ok, or fails the test with what was last said about it.
 func eventually(t *testing.T, what string, ok func() (bool, string)) {
@@ -237,6 +237,12 @@ func (s *shop) exec(query string, args ...any) {
 // insert commits n rows in one transaction, over so many keys. Ids are their number.
 func (s *shop) insert(n, keys int) {
 	s.t.Helper()
+	s.insertLarge(n, keys, 0)
+}
+
+// insertLarge is insert with payloads that are larger by so many bytes.
+func (s *shop) insertLarge(n, keys, size int) {
+	s.t.Helper()
 	tx, err := s.db.Begin()
 	if err != nil {
 		s.t.Fatal(err)
@@ -244,7 +250,7 @@ func (s *shop) insert(n, keys int) {
 	for range n {
 		s.n++
 		_, err := tx.Exec("INSERT INTO outbox (id, aggregateid, type, payload) VALUES (?, ?, 'order.placed', ?)",
-			fmt.Sprintf("id-%06d", s.n), fmt.Sprintf("key-%d", s.n%keys), fmt.Sprintf(`{"n":%d}`, s.n))
+			fmt.Sprintf("id-%06d", s.n), fmt.Sprintf("key-%d", s.n%keys), fmt.Sprintf(`{"n":%d,"pad":"%0*d"}`, s.n, size, 0))
 		if err != nil {
 			s.t.Fatal(err)
 		}
