@@ -86,8 +86,11 @@ func TestAFileThatIsReplacedIsNoticed(t *testing.T) {
 	if err := src.Moved(); err == nil || !strings.Contains(err.Error(), "replaced") {
 		t.Errorf("when another is there: %v", err)
 	}
-	if err := src.Step(t.Context(), "one", announce); err == nil {
-		t.Error("rows were announced in a file that nobody finds")
+	if err := src.Step(t.Context(), "one", announce); !errors.Is(err, core.ErrLeaseNotOwned) {
+		t.Errorf("rows were announced in a file that nobody finds: %v", err)
+	}
+	if kept, err := src.Renew(t.Context(), "one", []core.Lease{taken[0].Lease}, time.Minute); err != nil || len(kept) != 0 {
+		t.Errorf("a lease on a file that nobody finds: %v, %v", kept, err)
 	}
 }
 
