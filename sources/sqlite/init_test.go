@@ -277,6 +277,7 @@ func TestConfigurationIsChecked(t *testing.T) {
 		"path":                    {Table: "outbox"},
 		"table":                   {Path: "x.db"},
 		"sqlite_master":           {Path: "x.db", Table: "sqlite_master"},
+		"connectd_Lease":          {Path: "x.db", Table: "connectd_Lease"},
 		"columns.id cannot":       {Path: "x.db", Table: "t", Columns: null},
 		"columns.nope":            {Path: "x.db", Table: "t", Columns: columns("nope", "x")},
 		"columns.key and columns": {Path: "x.db", Table: "t", Columns: columns("key", "x", "type", "X")},
