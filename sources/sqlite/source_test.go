@@ -94,6 +94,52 @@ func TestAFileThatIsReplacedIsNoticed(t *testing.T) {
 	}
 }
 
+// While an application keeps a read transaction open the log can only grow. Afterwards it shrinks.
+func TestTheLogShrinksAfterALongReadTransaction(t *testing.T) {
+	cfg := sqlite.Config{Path: file(t), Table: "outbox"}
+	initialise(t, cfg)
+	src := open(t, cfg)
+	db := application(t, cfg.Path)
+	reader, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n int
+	if err := reader.QueryRow(`SELECT count(*) FROM outbox`).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	info := make([]byte, 1<<20)
+	for i := range 80 {
+		for j := range info {
+			info[j] = byte(i) // SQLite does not write what has not changed
+		}
+		if _, err := src.Heartbeat(t.Context(), "one", info, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	size := func() int64 {
+		stat, err := os.Stat(cfg.Path + "-wal")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stat.Size()
+	}
+	if size() < 70<<20 {
+		t.Fatalf("the log has %d bytes: this proves nothing", size())
+	}
+	if err := reader.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := src.Heartbeat(t.Context(), "one", info, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if size() > 66<<20 {
+		t.Errorf("the log still has %d bytes", size())
+	}
+}
+
 // Two processes that read, then write: https://github.com/RunLLM/aqueduct/pull/369. And a lease is judged by the time
 // when the lock was got, not when it was asked for: https://github.com/Soju06/codex-lb/pull/1253.
 func TestTimeIsReadUnderTheLock(t *testing.T) {
