@@ -61,7 +61,7 @@ func judge(h Health, now time.Time, stale time.Duration) Health {
 	case now.Sub(h.Engine.LastRead) > stale:
 		h.Reason = "source: no successful read for " + now.Sub(h.Engine.LastRead).Round(time.Second).String()
 	case !h.Plugin.Up:
-		h.Reason = "sink: the process is " + h.Plugin.describe()
+		h.Reason = "sink: the process is not ready: " + h.Plugin.describe()
 	case h.Engine.Gate != "open":
 		h.Reason = "sink: the gate is " + h.Engine.Gate
 		if h.Engine.GateReason != "" {
