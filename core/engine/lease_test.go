@@ -320,6 +320,34 @@ func TestAFullMemoryIsNoSilenceOfTheSource(t *testing.T) {
 	})
 }
 
+// slowHealth takes its time to answer how it is.
+type slowHealth struct{ *memory.Sink }
+
+func (s slowHealth) Health(ctx context.Context) error {
+	return memory.Delay(1900*time.Millisecond)(ctx, nil)
+}
+
+// The sink is asked for its health before a call. When the lease runs out meanwhile, nothing is sent, and nothing is uncertain.
+func TestNothingIsSentWhenTheLeaseRunsOutBeforeTheCall(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.add("a", "k")
+		f := &faultySource{Source: w.source}
+		c := w.connector(func(c *engine.Connector) {
+			c.Source, c.Sink, c.Policy.Lease, c.Policy.HoldUncertain = f, slowHealth{w.sink}, time.Second, true
+		})
+		defer w.start(c)()
+		w.wait(time.Second, "announced", func() bool { return len(w.source.Inflight(0)) > 0 })
+		f.away()
+		time.Sleep(10 * time.Second)
+		if n := w.sink.Calls(); n != 0 {
+			t.Errorf("%d calls began after the lease had run out", n)
+		}
+		f.set(nil)
+		w.wait(30*time.Second, "settled", func() bool { return w.row("a").State != core.Pending || w.sink.Calls() > 0 })
+		w.publishAll(10 * time.Second)
+	})
+}
+
 func TestNoTwoOwnersAlike(t *testing.T) {
 	if a, b := engine.NewOwner(), engine.NewOwner(); a == b || len(a) < 17 {
 		t.Errorf("owners %q and %q", a, b)
