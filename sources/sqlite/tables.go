@@ -40,6 +40,7 @@ func (c relayColumn) definition() string {
 
 func (s *schema) pendingIndex() string { return "connectd_" + s.table + "_pending" }
 func (s *schema) stoppedIndex() string { return "connectd_" + s.table + "_stopped" }
+func (s *schema) heldIndex() string    { return "connectd_" + s.table + "_held" }
 func (s *schema) triggerName() string  { return "connectd_" + s.table + "_seq" }
 
 func (s *schema) relayObjects() []object {
@@ -50,7 +51,10 @@ func (s *schema) relayObjects() []object {
 			"what a fetch reads: pending rows in order, however many others are kept"},
 		object{"index", s.stoppedIndex(), "CREATE INDEX IF NOT EXISTS " + quote(s.stoppedIndex()) + " ON " + t +
 			"(" + order + ") WHERE " + state + " = 'dead' OR " + state + " = 'held'",
-			"dead and held rows, for people and for the keys they hold back"})
+			"dead and held rows, for people and for the keys they hold back"},
+		object{"index", s.heldIndex(), "CREATE INDEX IF NOT EXISTS " + quote(s.heldIndex()) + " ON " + t +
+			"(" + order + ") WHERE " + state + " = 'held'",
+			"held rows alone, since dead ones may be kept for ever and the keys that held ones hold back are read often"})
 	if !s.byTrigger {
 		return list
 	}
