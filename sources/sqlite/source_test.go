@@ -321,3 +321,13 @@ func TestKeptDeadRowsCostTheReadingOfHeldOnesNothing(t *testing.T) {
 		t.Errorf("%v to read one held row among 50000 dead ones, %v to read them all", took[false], took[true])
 	}
 }
+
+func TestARowWithoutNumbersIsInvalidAlone(t *testing.T) {
+	cfg := sqlite.Config{Path: file(t), Table: "outbox"}
+	initialise(t, cfg)
+	execute(t, cfg.Path, `INSERT INTO outbox (id, payload, attempts) VALUES ('a', 'x', '')`, `INSERT INTO outbox (id, payload) VALUES ('b', 'x')`)
+	page, err := open(t, cfg).Fetch(t.Context(), core.FetchRequest{Limit: 10})
+	if err != nil || len(page.Rows) != 2 || page.Rows[0].Invalid == "" || page.Rows[1].Invalid != "" {
+		t.Errorf("got %+v, %v", page.Rows, err)
+	}
+}
