@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -184,19 +185,20 @@ func TestG7AnOutageOfAnHourBuriesNothing(t *testing.T) {
 				if how == "died" {
 					w.excuseAll()
 				}
-				down := true
+				var down atomic.Bool
+				down.Store(true)
 				w.sink.Before(func(context.Context, []core.Record) error {
 					switch {
-					case down && how == "calls fail":
+					case down.Load() && how == "calls fail":
 						return errAway
-					case down && how == "died":
+					case down.Load() && how == "died":
 						return fmt.Errorf("exit status 2: %w", core.ErrSinkDied)
 					}
 					return nil
 				})
 				w.sink.Decide(func(core.Record) core.Outcome {
 					switch {
-					case !down:
+					case !down.Load():
 						return core.Outcome{Kind: core.Delivered}
 					case how == "sink scope":
 						return core.Outcome{Kind: core.Permanent, Scope: core.ScopeSink, Code: "auth", Message: "wrong password"}
@@ -218,7 +220,7 @@ func TestG7AnOutageOfAnHourBuriesNothing(t *testing.T) {
 				if states[core.Pending] != w.n {
 					t.Fatalf("after an hour: %v, want all %d pending", states, w.n)
 				}
-				down = false
+				down.Store(false)
 				w.publishAll(10 * time.Minute)
 			})
 		})
