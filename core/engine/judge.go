@@ -27,7 +27,7 @@ func (m *machine) judge(b *batch, now time.Duration) []verdict {
 				text = fmt.Sprintf("the record has %d bytes, the sink takes %d", e.size, m.limits.MaxRecordBytes)
 			}
 			verdicts[i] = m.dead(e, m.fail(b, reason, text))
-		case b.ans.failure == notSent:
+		case b.ans.failure == notSent || b.ans.failure == withdrawn:
 		case b.ans.failure != noFailure:
 			verdicts[i] = m.uncertain(b, e, now)
 		default:
@@ -165,7 +165,7 @@ func (m *machine) bury(v verdict) verdict {
 // judgeSink draws the conclusions about the sink from a batch's answer.
 func (m *machine) judgeSink(b *batch, now time.Duration) {
 	switch b.ans.failure {
-	case cancelled:
+	case cancelled, withdrawn:
 		return
 	case died, hung:
 		if m.valve.onTrial && m.anyAtLast(b) {

@@ -189,7 +189,11 @@ func (m *machine) read(p *partition, now time.Duration) {
 		return
 	}
 	rows, bytes := m.room(p)
-	if rows < max(m.rowShare()/4, 1) || bytes <= 0 || !m.at(p.readAgain, now) {
+	if rows < max(m.rowShare()/4, 1) || bytes <= 0 {
+		m.lastRead = now // memory is full: there is no need to read
+		return
+	}
+	if !m.at(p.readAgain, now) {
 		return
 	}
 	if !p.scanning {

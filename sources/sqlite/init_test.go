@@ -290,3 +290,35 @@ func TestConfigurationIsChecked(t *testing.T) {
 		}
 	}
 }
+
+// published = 'true' is not 1: taken for pending, all that was ever sent would be sent again.
+func TestAPublishedColumnWithOtherValuesNeedsAnAnswer(t *testing.T) {
+	cfg := sqlite.Config{Path: file(t), Table: "outbox"}
+	execute(t, cfg.Path, `CREATE TABLE outbox (id TEXT PRIMARY KEY, aggregateid TEXT, payload, published BOOLEAN)`,
+		`INSERT INTO outbox VALUES ('a', 'k', 'x', 'true'), ('b', 'k', 'x', 0)`)
+	var answer *sqlite.ExistingRowsError
+	if err := initWith(t, cfg, ""); !errors.As(err, &answer) {
+		t.Fatalf("got %v, want a question", err)
+	}
+	if err := initWith(t, cfg, "published"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAnAdoptedTableTakesASeqOfTheApplications(t *testing.T) {
+	cfg := sqlite.Config{Path: file(t), Table: "outbox"}
+	execute(t, cfg.Path, `CREATE TABLE outbox (id TEXT PRIMARY KEY, aggregateid TEXT, payload)`)
+	if err := initWith(t, cfg, ""); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, cfg.Path, `INSERT INTO outbox (id, payload) VALUES ('a', 'x')`, `INSERT INTO outbox (id, payload, seq) VALUES ('b', 'x', 2)`,
+		`INSERT INTO outbox (id, payload) VALUES ('c', 'x')`)
+}
+
+func TestAStateNobodyKnowsIsRefused(t *testing.T) {
+	cfg := sqlite.Config{Path: file(t), Table: "outbox"}
+	initialise(t, cfg)
+	if _, err := application(t, cfg.Path).Exec(`INSERT INTO outbox (id, payload, state) VALUES ('a', 'x', 'PENDING')`); err == nil {
+		t.Error("a row was taken that nobody would ever send")
+	}
+}

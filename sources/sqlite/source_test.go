@@ -407,3 +407,35 @@ func TestNoAvailableAtStopsThePage(t *testing.T) {
 		}
 	}
 }
+
+// Dead rows may be kept for ever; the keys that held rows hold back are read whenever a key may go on.
+func TestKeptDeadRowsCostTheReadingOfHeldOnesNothing(t *testing.T) {
+	cfg := sqlite.Config{Path: file(t), Table: "outbox"}
+	initialise(t, cfg)
+	src := open(t, cfg)
+	execute(t, cfg.Path, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 50000)
+		INSERT INTO outbox (id, aggregateid, payload, state) SELECT 'id-' || i, 'k' || i, 'x', 'dead' FROM n`,
+		`UPDATE outbox SET state = 'held' WHERE seq = 25000`)
+	took := map[bool]time.Duration{}
+	for _, dead := range []bool{true, false} {
+		began := time.Now()
+		blocks, err := src.Blocking(t.Context(), 0, dead)
+		took[dead] = time.Since(began)
+		if err != nil || !dead && (len(blocks) != 1 || blocks[0] != (core.Block{Key: "k25000", Seq: 25000})) {
+			t.Fatalf("%d blocks, %v", len(blocks), err)
+		}
+	}
+	if took[false] > took[true]/5 {
+		t.Errorf("%v to read one held row among 50000 dead ones, %v to read them all", took[false], took[true])
+	}
+}
+
+func TestARowWithoutNumbersIsInvalidAlone(t *testing.T) {
+	cfg := sqlite.Config{Path: file(t), Table: "outbox"}
+	initialise(t, cfg)
+	execute(t, cfg.Path, `INSERT INTO outbox (id, payload, attempts) VALUES ('a', 'x', '')`, `INSERT INTO outbox (id, payload) VALUES ('b', 'x')`)
+	page, err := open(t, cfg).Fetch(t.Context(), core.FetchRequest{Limit: 10})
+	if err != nil || len(page.Rows) != 2 || page.Rows[0].Invalid == "" || page.Rows[1].Invalid != "" {
+		t.Errorf("got %+v, %v", page.Rows, err)
+	}
+}
