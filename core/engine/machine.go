@@ -204,7 +204,7 @@ func (m *machine) read(p *partition, now time.Duration) {
 		}
 	}
 	switch {
-	case p.needBlock:
+	case p.needBlock && m.policy.Ordered:
 		m.do(opBlocking{p})
 	case p.scanning || m.at(p.nextRead, now):
 		m.do(opFetch{p, m.request(p)})
