@@ -91,7 +91,8 @@ const MaxHistory = 50
 
 // Attempt is one entry of a row's history: failed sends, takeovers that buried or held it, and operators' changes.
 type Attempt struct {
-	At         time.Time
+	At time.Time
+	// Deliveries is the send's own number; 0 for a record that the engine refused without sending it.
 	Deliveries int
 	Code       string
 	Message    string

@@ -28,7 +28,7 @@ type Sink interface {
 	// The batch, its payloads and headers belong to the caller and must not be kept or changed.
 	Deliver(ctx context.Context, batch []Record) ([]Outcome, error)
 	// Health asks whether the destination can be reached now. It is called at times when nothing is delivered
-	// and after a call that timed out.
+	// and after a call that timed out. A sink that cannot tell answers with an error that wraps ErrNoHealth.
 	Health(ctx context.Context) error
 	// Close flushes and frees everything within ctx.
 	Close(ctx context.Context) error
@@ -45,6 +45,9 @@ var (
 	// ErrNotSent is wrapped by an error of Deliver when no record of the batch can have been sent: the sink's
 	// process was not running, or the call was refused before it left.
 	ErrNotSent = errors.New("batch not sent")
+	// ErrNoHealth is wrapped by an error of Health when the sink has no way to ask. It is no good word: after a call that
+	// timed out nobody knows then whether the record or the destination is to blame.
+	ErrNoHealth = errors.New("the sink cannot tell whether its destination can be reached")
 	// ErrSinkDied is wrapped by an error of Deliver when the sink's process ended during the call.
 	ErrSinkDied = errors.New("sink process died")
 )

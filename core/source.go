@@ -183,7 +183,7 @@ type Settlement struct {
 	Failure *Failure
 }
 
-// Failure is what went wrong with one send, for people.
+// Failure is what went wrong with one send, or kept it from happening, for people.
 type Failure struct {
 	// Code is a short stable word: a Reason constant, a sink's code, or an outcome's name.
 	Code string
@@ -191,6 +191,8 @@ type Failure struct {
 	Message string
 	// Duration is how long the call took.
 	Duration time.Duration
+	// Unsent says that the engine refused the record and no sink has seen it.
+	Unsent bool
 }
 
 // MaxErrorText bounds a failure's message, in bytes.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -26,6 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type funcSink struct {
 	deliver func(ctx context.Context, batch []core.Record) ([]core.Outcome, error)
 	opened  error
+	health  error
 }
 
 func (s *funcSink) Describe(context.Context) (core.Description, error) {
@@ -39,7 +41,7 @@ func (s *funcSink) Configure(_ context.Context, settings []byte) ([]core.Diagnos
 	return nil, nil
 }
 func (s *funcSink) Open(context.Context) error   { return s.opened }
-func (s *funcSink) Health(context.Context) error { return nil }
+func (s *funcSink) Health(context.Context) error { return s.health }
 func (s *funcSink) Close(context.Context) error  { return nil }
 func (s *funcSink) Deliver(ctx context.Context, batch []core.Record) ([]core.Outcome, error) {
 	return s.deliver(ctx, batch)
@@ -271,6 +273,23 @@ func TestTheRestOfTheInterfaceCrossesToo(t *testing.T) {
 	}
 	if err := errors.Join(c.Health(timeout(t)), c.Close(timeout(t))); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestASinkWithoutHealthIsNotHealthy: a method that is left out says nothing about the destination, while Open and Close
+// may be left out because there is nothing to do.
+func TestASinkWithoutHealthIsNotHealthy(t *testing.T) {
+	bare := NewClient(connect(t, func(s *grpc.Server) {
+		proto.RegisterSinkServer(s, proto.UnimplementedSinkServer{})
+	}, nil, DialOptions()))
+	if err := errors.Join(bare.Open(timeout(t)), bare.Close(timeout(t))); err != nil {
+		t.Error(err)
+	}
+	says := NewClient(serve(t, &funcSink{health: fmt.Errorf("a log: %w", core.ErrNoHealth)}, DialOptions()))
+	for _, c := range []*Client{bare, says} {
+		if err := c.Health(timeout(t)); !errors.Is(err, core.ErrNoHealth) {
+			t.Errorf("Health: %v", err)
+		}
 	}
 }
 

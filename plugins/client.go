@@ -98,10 +98,14 @@ func (c *Client) Open(ctx context.Context) error {
 	return optional(fromStatus("open", err))
 }
 
-// Health asks the sink whether its destination can be reached.
+// Health asks the sink whether its destination can be reached. A sink that leaves the method out has not said that it can:
+// the error wraps core.ErrNoHealth.
 func (c *Client) Health(ctx context.Context) error {
 	_, err := c.rpc.Health(ctx, &proto.HealthRequest{})
-	return optional(fromStatus("health", err))
+	if status.Code(err) == codes.Unimplemented {
+		return fmt.Errorf("health: the method is left out: %w", core.ErrNoHealth)
+	}
+	return fromStatus("health", err)
 }
 
 // Close asks the sink to flush and close. It does not close the connection.
@@ -217,7 +221,7 @@ func fromStatus(call string, err error) error {
 	return e
 }
 
-// optional forgives a sink in another language that has nothing to open, to ask or to close and leaves the method out.
+// optional forgives a sink in another language that has nothing to open or to close and leaves the method out.
 func optional(err error) error {
 	var e *CallError
 	if errors.As(err, &e) && e.Code == codes.Unimplemented {

@@ -78,6 +78,8 @@ func toStatus(err error) error {
 		return nil
 	case errors.Is(err, core.ErrNotSent):
 		return status.Error(codes.FailedPrecondition, Printable(err.Error(), maxMessage))
+	case errors.Is(err, core.ErrNoHealth):
+		return status.Error(codes.Unimplemented, Printable(err.Error(), maxMessage))
 	case errors.Is(err, context.DeadlineExceeded):
 		return status.Error(codes.DeadlineExceeded, Printable(err.Error(), maxMessage))
 	case errors.Is(err, context.Canceled):

@@ -17,14 +17,18 @@ func TestBadConfigurationStartsNothing(t *testing.T) {
 		yaml  string
 		words []string
 	}{
-		"unreadable YAML": {"connectors:\n  orders: [\n", []string{"connectd.yaml:"}},
+		"unreadable YAML": {"connectors:\n  orders: [\n", []string{"connectd.yaml:2:11: the YAML cannot be read"}},
+		"a quote too few": {strings.Replace(quickstart, "path: ./shop.db", `path: "./shop.db`, 1),
+			[]string{"connectd.yaml:3:36: the YAML cannot be read"}},
+		"a tab": {strings.Replace(quickstart, "  orders", "\torders", 1), []string{"connectd.yaml:2:1: the YAML cannot be read"}},
 		"unknown key": {strings.Replace(quickstart, "lease: 2s", "lease: 2s, in_flihgt: 2", 1),
 			[]string{"connectd.yaml:5:", `"in_flight"`}},
 		"unset variable": {strings.Replace(quickstart, "./shop.db", `"${SHOP_DB}"`, 1), []string{"connectd.yaml:3:", "SHOP_DB"}},
 		"wrong type":     {strings.Replace(quickstart, "lease: 2s", "in_flight: many", 1), []string{"connectd.yaml:5:", "in_flight"}},
 		"bare duration":  {strings.Replace(quickstart, "lease: 2s", "lease: 600", 1), []string{"connectd.yaml:5:", "lease"}},
 		"two connectors on one table": {quickstart + strings.TrimPrefix(strings.Replace(quickstart, "orders", "again", 1), "connectors:\n"),
-			[]string{"connectd.yaml:", "orders", "again", "outbox"}},
+			[]string{`connectd.yaml:2:3: connector "orders": source.table is the one that connector "again" reads`,
+				`connectd.yaml:6:3: connector "again": source.table is the one that connector "orders" reads, at `, "connectd.yaml:2:3;"}},
 		"one of two is good": {quickstart + strings.NewReplacer("connectors:\n", "", "orders", "mails", "outbox", "mails", "lease", "laese").Replace(quickstart),
 			[]string{"connectd.yaml:9:", `"mails"`, `"lease"`}},
 		"unknown source": {strings.Replace(quickstart, "plugin: sqlite", "plugin: sqllite", 1), []string{"connectd.yaml:3:", "sqlite"}},
@@ -39,7 +43,10 @@ func TestBadConfigurationStartsNothing(t *testing.T) {
 			write(t, dir, "connectd.yaml", c.yaml)
 			connectd(t, dir, "check").want(t, 1, c.words...)
 			if !strings.Contains(name, "setting") { // these only the sink knows
-				connectd(t, dir, "run", "--http", "off").want(t, 1, c.words...)
+				r := connectd(t, dir, "run", "--http", "127.0.0.1:0")
+				if r.want(t, 1, c.words...); strings.Contains(r.stderr, "level=") {
+					t.Errorf("something was started:\n%s", r.stderr)
+				}
 			}
 			if left := listDir(t, dir); len(left) != 1 {
 				t.Errorf("something was started: %v", left)
@@ -94,6 +101,39 @@ func TestSinksSettingsRefusedByThePlugin(t *testing.T) {
 	d := startDaemon(t, dir)
 	if code := d.wait(); code != 1 || !strings.Contains(d.log.String(), `connectd.yaml:5:29: connector "orders": sink.refuse must not be true`) {
 		t.Errorf("exit code %d, log:\n%s", code, d.log.String())
+	}
+}
+
+// TestRunRefusesTheFileSinksSettings: only the sink's process can tell, so it is asked; then the daemon ends, and nothing
+// has happened to the table or in the directory.
+func TestRunRefusesTheFileSinksSettings(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ sink, words string }{
+		"missing": {"{plugin: file}", `connectd.yaml:4:5: connector "orders": sink.path is required`},
+		"unknown": {"{plugin: file, pth: ./out.jsonl}", `connectd.yaml:4:26: connector "orders": sink.pth is not a known setting; did you mean "path"?`},
+		"refused": {`{plugin: file, path: ./out.jsonl, mode: "0440"}`, `connector "orders": sink.mode must let the owner write`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := shopDir(t, quickstart)
+			openShop(t, dir).insert(2, 1)
+			write(t, dir, "connectd.yaml", strings.Replace(quickstart, "{plugin: file, path: ./out.jsonl}", c.sink, 1))
+			connectd(t, dir, "check").want(t, 1, c.words)
+			d := startDaemon(t, dir)
+			code, log := d.wait(), d.log.String()
+			if code != 1 || !strings.Contains(log, "connectd.yaml:4:") || !strings.Contains(log, c.words) {
+				t.Errorf("exit code %d, log:\n%s", code, log)
+			}
+			if strings.Contains(log, "partition acquired") {
+				t.Error("the engine was started")
+			}
+			if _, err := os.Stat(filepath.Join(dir, "out.jsonl")); err == nil {
+				t.Error("the sink opened its file")
+			}
+			if n := openShop(t, dir).count("pending"); n != 2 {
+				t.Errorf("%d rows are pending, want 2", n)
+			}
+		})
 	}
 }
 

@@ -75,7 +75,7 @@ func explain(ctx context.Context, tables []table, id string, now time.Time) (exp
 	e := explanation{Connector: f.table.connector, ID: id, State: stateText(f.row)}
 	switch f.row.State {
 	case core.Published:
-		e.Why = []string{fmt.Sprintf("The sink confirmed it%s; %s.", at(f.row.PublishedAt), sends(f.row.Deliveries))}
+		e.Why = []string{fmt.Sprintf("The sink confirmed it%s; %s.", at(f.row.PublishedAt), sends(f.sends()))}
 	case core.Skipped:
 		e.Why = []string{"It was given up" + byWhom(f.history) + " and will not be sent."}
 	case core.Dead:
@@ -92,7 +92,14 @@ func explain(ctx context.Context, tables []table, id string, now time.Time) (exp
 }
 
 func explainDead(f found) (why []string, do string) {
-	why = []string{fmt.Sprintf("It failed for good after %s%s.", sends(f.row.Deliveries), reason(f))}
+	switch n := len(f.history); {
+	case n > 0 && unsent(f.history[n-1]) && f.sends() == 0:
+		why = []string{"It was refused without ever being sent" + reason(f) + "."}
+	case n > 0 && unsent(f.history[n-1]):
+		why = []string{fmt.Sprintf("It was refused without being sent again after %s%s.", sends(f.sends()), reason(f))}
+	default:
+		why = []string{fmt.Sprintf("It failed for good after %s%s.", sends(f.sends()), reason(f))}
+	}
 	if f.row.Keyed && f.table.policy.Ordered {
 		if f.table.policy.BlockOnDead {
 			why = append(why, "Later rows of its key wait until it is retried or skipped (on_dead: block).")
@@ -157,6 +164,12 @@ func explainPending(ctx context.Context, f found, now time.Time) ([]string, erro
 		why = append(why, fmt.Sprintf("It is due at %s, in %s: it failed %s%s.", stamp(f.row.AvailableAt), span(f.row.AvailableAt.Sub(now)),
 			times(f.row.Attempts), reason(f)))
 	}
+	switch n := len(f.history); {
+	case n > 0 && (f.history[n-1].Code == "retry" || f.history[n-1].Code == "release"):
+		why = append(why, "It was put back"+byWhom(f.history)+".")
+	case len(why) == 0 && f.row.LastError != "":
+		why = append(why, fmt.Sprintf("Its last send failed, after %s%s. It is tried again.", sends(f.sends()), reason(f)))
+	}
 	before, err := ahead(ctx, f)
 	if err != nil {
 		return nil, err
@@ -170,7 +183,7 @@ func explainPending(ctx context.Context, f found, now time.Time) ([]string, erro
 		why = append(why, fmt.Sprintf("No worker has its partition (%d)%s.", f.row.Part, noWorker(workers, f.table.policy.Lease)))
 	case gateReason(workers, lease.Owner) != "":
 		why = append(why, fmt.Sprintf("Worker %s has its partition but cannot send: %s.", lease.Owner, gateReason(workers, lease.Owner)))
-	case len(why) == 0:
+	case len(why) == 0 || before == nil && !f.row.AvailableAt.After(now):
 		why = append(why, fmt.Sprintf("It is due, and worker %s has its partition (%d): it goes as soon as the rows before it are on their way.",
 			lease.Owner, f.row.Part))
 	}
@@ -252,6 +265,23 @@ func times(n int) string {
 		return "once"
 	}
 	return fmt.Sprintf("%d times", n)
+}
+
+// unsent says whether a line of history is of a record that was refused before it was sent.
+func unsent(a core.Attempt) bool {
+	return a.Deliveries == 0 && (a.Code == core.ReasonInvalid || a.Code == core.ReasonTooLarge)
+}
+
+// sends is how often the row was or may have been sent. Its deliveries count refusals too, for they number the relay's
+// writes to the row.
+func (f found) sends() int {
+	n := f.row.Deliveries
+	for _, a := range f.history {
+		if unsent(a) {
+			n--
+		}
+	}
+	return max(n, 0)
 }
 
 func sends(n int) string {

@@ -74,6 +74,26 @@ func TestPluginThatCannotStart(t *testing.T) {
 	}
 }
 
+// TestPluginThatPrintsBeforeTheHandshake works all the same, and what it printed is in the log as text of its own.
+func TestPluginThatPrintsBeforeTheHandshake(t *testing.T) {
+	t.Parallel()
+	dir, s := tortured(t, "")
+	s.insert(20, 5)
+	env := tortureMode + "=greets"
+	connectdProcess(t, dir, env, "check").want(t, 0, "orders: ok")
+	d := startDaemon(t, dir, env)
+	s.published(20)
+	audit(t, dir, 20)
+	d.eventually("the line is in the log", func() (bool, string) {
+		log := d.log.String()
+		return strings.Contains(log, `level=INFO msg="good \"morning\" level=ERROR" connector=orders plugin=torture`) &&
+			strings.Contains(log, "stream=stdout"), log
+	})
+	if d.ready(); d.sinkPID() == 0 {
+		t.Error("no sink")
+	}
+}
+
 // replace puts another file in the place of path; the file itself may be a link to this test binary.
 func replace(path string, mode os.FileMode) error {
 	if err := os.Remove(path); err != nil {

@@ -92,7 +92,13 @@ func startDaemonWith(t *testing.T, dir string, args []string, env ...string) *da
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &daemonProcess{t: t, cmd: exec.Command(self, append([]string{"run", "--http", "127.0.0.1:0"}, args...)...), log: &buffer{}, exited: make(chan struct{})}
+	return launch(t, dir, exec.Command(self, append([]string{"run", "--http", "127.0.0.1:0"}, args...)...), env...)
+}
+
+// launch starts a command that is or becomes the daemon.
+func launch(t *testing.T, dir string, cmd *exec.Cmd, env ...string) *daemonProcess {
+	t.Helper()
+	d := &daemonProcess{t: t, cmd: cmd, log: &buffer{}, exited: make(chan struct{})}
 	d.cmd.Dir, d.cmd.Stderr, d.cmd.Stdout = dir, d.log, d.log
 	d.cmd.Env = append(os.Environ(), env...)
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

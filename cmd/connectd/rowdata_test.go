@@ -12,52 +12,110 @@ import (
 	"time"
 )
 
-// TestOddRows: what can be sent arrives byte for byte; a row that cannot be made into a record is dead, alone and with
-// its reason.
+// TestOddRows: what can be sent arrives byte for byte; a row that cannot be made into a record is dead, alone, with its
+// reason and without ever having been sent.
 func TestOddRows(t *testing.T) {
 	t.Parallel()
-	dir := shopDir(t, strings.Replace(quickstart, "lease: 2s", "lease: 30s", 1))
+	dir := t.TempDir()
+	write(t, dir, "connectd.yaml", strings.Replace(quickstart, "lease: 2s", "lease: 30s", 1))
 	s := openShop(t, dir)
-	large := bytes.Repeat([]byte("0123456789abcdef"), 20<<20/16)
-	for id, v := range map[string]struct{ key, payload, headers any }{
-		"no-key":       {nil, `{"a":1}`, nil},
-		"empty-key":    {"", `{"a":1}`, nil},
-		"empty":        {"k", "", nil},
-		"large":        {"k", large, nil},
-		"invalid-utf8": {"k", []byte("\xff\xfe{}"), nil},
-		"bad-headers":  {"k", "{}", `{"broken`},
-		"headers":      {"k", "{}", `{"emoji":"🦊"}`},
-	} {
-		s.exec("INSERT INTO outbox (id, aggregateid, payload, headers) VALUES (?, ?, ?, ?)", id, v.key, v.payload, v.headers)
+	// The application's own table, with an id that may be NULL.
+	s.exec("CREATE TABLE outbox (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, aggregateid TEXT, aggregatetype TEXT, type TEXT, payload BLOB, headers TEXT)")
+	connectd(t, dir, "init").want(t, 0)
+	broken := []byte("a\xffb")
+	bad := []struct {
+		name                     string
+		id, key, route, kind, hd any
+		reason                   string
+	}{
+		{"null id", nil, "k", "r", "t", nil, "id is NULL"},
+		{"id", broken, "k", "r", "t", nil, "id is not UTF-8"},
+		{"key", "bad-key", broken, "r", "t", nil, "key is not UTF-8"},
+		{"route", "bad-route", "k", broken, "t", nil, "route is not UTF-8"},
+		{"type", "bad-type", "k", "r", broken, nil, "type is not UTF-8"},
+		{"headers", "bad-headers", "k", "r", "t", `{"broken`, "headers"},
+		{"headers' text", "bad-text", "k", "r", "t", []byte("{\"a\":\"\xff\"}"), "headers"},
+		{"headers' kind", "bad-kind", "k", "r", "t", `["a"]`, "headers"},
+	}
+	for _, r := range bad {
+		s.exec(`INSERT INTO outbox (id, aggregateid, aggregatetype, type, headers, payload) VALUES
+			(CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), '{}')`, r.id, r.key, r.route, r.kind, r.hd)
+	}
+	good := map[string]struct {
+		key     any
+		payload []byte
+	}{
+		"no-key":       {nil, []byte(`{"a":1}`)},
+		"empty-key":    {"", []byte(`{"a":1}`)},
+		"empty":        {"k", []byte{}},
+		"null":         {"k", nil},
+		"large":        {"k", bytes.Repeat([]byte("0123456789abcdef"), 20<<20/16)},
+		"invalid-utf8": {"k", []byte("\xff\xfe{}")},
+		"spaces":       {"k", []byte(`{"a" :  1.0, "a":"\u00e4"}`)},
+	}
+	for id, r := range good {
+		s.exec("INSERT INTO outbox (id, aggregateid, payload, headers) VALUES (?, ?, ?, ?)", id, r.key, r.payload, `{"emoji":"🦊"}`)
 	}
 	startDaemon(t, dir)
-	s.published(6)
-	if n := s.count("dead"); n != 1 {
-		t.Errorf("%d rows are dead, want 1", n)
+	s.published(len(good))
+	eventually(t, "the bad ones are dead", func() (bool, string) { return s.count("dead") == len(bad), "" })
+	for i, r := range bad {
+		var state, reason string
+		if err := s.db.QueryRow("SELECT state, last_error FROM outbox WHERE seq = ?", i+1).Scan(&state, &reason); err != nil {
+			t.Fatal(err)
+		}
+		if state != "dead" || !strings.HasPrefix(reason, "invalid: ") || !strings.Contains(reason, r.reason) {
+			t.Errorf("%s: %s, %q", r.name, state, reason)
+		}
 	}
-	connectd(t, dir, "rows", "explain", "bad-headers").want(t, 0, "invalid", "headers")
+	connectd(t, dir, "rows", "list", "--state", "dead").want(t, 0, "id is NULL", "headers")
+	explained := connectd(t, dir, "rows", "explain", "bad-headers")
+	if explained.want(t, 0, "refused without ever being sent: invalid", "headers"); strings.Contains(explained.stdout, "1 send") {
+		t.Error(explained.stdout)
+	}
+	connectd(t, dir, "rows", "show", "bad-headers").want(t, 0, "sends        0 known or possible", "(not sent, by ")
 	got := map[string]sent{}
 	for _, a := range arrivals(t, dir) {
 		got[a.ID] = a
 	}
-	if len(got) != 6 {
-		t.Fatalf("%d rows arrived, want 6", len(got))
+	if len(got) != len(good) {
+		t.Fatalf("%d rows arrived, want %d", len(got), len(good))
 	}
 	if got["no-key"].Key != nil || got["empty-key"].Key == nil || *got["empty-key"].Key != "" {
 		t.Error("a row without a key and one with an empty key are not told apart")
 	}
-	for id, want := range map[string][]byte{"empty": {}, "large": large, "invalid-utf8": []byte("\xff\xfe{}")} {
-		if got[id].PayloadBase64 == nil {
-			t.Errorf("%s: no payload_base64", id)
-			continue
-		}
-		if data, err := base64.StdEncoding.DecodeString(*got[id].PayloadBase64); err != nil || !bytes.Equal(data, want) {
-			t.Errorf("%s: the payload is not what was inserted (%d bytes, %v)", id, len(data), err)
+	for id, want := range good {
+		if data := payloadOf(t, got[id]); !bytes.Equal(data, want.payload) {
+			t.Errorf("%s: the payload is not what was inserted: %d bytes, %.100q", id, len(data), data)
 		}
 	}
-	if string(got["headers"].Payload) != "{}" {
-		t.Errorf("payload %s", got["headers"].Payload)
+}
+
+// payloadOf is the payload of a line, byte for byte.
+func payloadOf(t *testing.T, line sent) []byte {
+	t.Helper()
+	if line.PayloadBase64 == nil {
+		return line.Payload
 	}
+	data, err := base64.StdEncoding.DecodeString(*line.PayloadBase64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// TestRefusedRowMendedAndRetried: what was refused unsent is no send, and the one that follows is the first.
+func TestRefusedRowMendedAndRetried(t *testing.T) {
+	t.Parallel()
+	dir := shopDir(t, quickstart)
+	s := openShop(t, dir)
+	s.exec("INSERT INTO outbox (id, headers) VALUES ('odd', '[]')")
+	startDaemon(t, dir)
+	eventually(t, "it is dead", func() (bool, string) { return s.count("dead") == 1, "" })
+	s.exec("UPDATE outbox SET headers = NULL")
+	connectd(t, dir, "rows", "retry", "odd").want(t, 0)
+	s.published(1)
+	connectd(t, dir, "rows", "explain", "odd").want(t, 0, "The sink confirmed it", "; 1 send.")
 }
 
 // Somebody renames the database under the daemon and puts another in its place, as a restored backup does.

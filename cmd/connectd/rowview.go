@@ -195,7 +195,7 @@ func showRow(p *program, f found) {
 	field("type", line(r.Type, 512))
 	field("state", stateText(r))
 	field("attempts", strconv.Itoa(r.Attempts))
-	field("sends", strconv.Itoa(r.Deliveries)+" known or possible")
+	field("sends", strconv.Itoa(f.sends())+" known or possible")
 	if r.Crashes > 0 {
 		field("crashes", strconv.Itoa(r.Crashes)+" of "+strconv.Itoa(core.MaxCrashes))
 	}
@@ -207,7 +207,11 @@ func showRow(p *program, f found) {
 	field("published", stamp(r.PublishedAt))
 	field("headers", line(r.Headers, 4096))
 	for _, a := range f.history {
-		field("history", fmt.Sprintf("%s  %s  %s  (send %d, by %s)", stamp(a.At), line(a.Code, 64), line(a.Message, 200), a.Deliveries, line(a.By, 64)))
+		number := "send " + strconv.Itoa(a.Deliveries)
+		if unsent(a) {
+			number = "not sent"
+		}
+		field("history", fmt.Sprintf("%s  %s  %s  (%s, by %s)", stamp(a.At), line(a.Code, 64), line(a.Message, 200), number, line(a.By, 64)))
 	}
 	showPayload(p, r.Payload)
 }

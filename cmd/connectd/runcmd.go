@@ -18,6 +18,8 @@ func runCommand() *command {
 leases back and exits 0. A second signal cuts that short: what was on its way is sent again at the next start,
 marked as a possible duplicate. Several daemons may run the same configuration and share the work.
 
+SIGHUP changes nothing yet: changed YAML is applied by a restart.
+
 A problem in a single file stops everything; in a directory it stops only the connector it is about. A connector
 whose database or sink is away is tried again and again; /readyz says so.`,
 		bind: func(p *program, fs *flag.FlagSet) func(context.Context, []string) error {
@@ -59,24 +61,30 @@ func (p *program) daemon(ctx context.Context, sel *selection, http string) error
 }
 
 // onSignals returns a context that the first signal ends and a channel that the second one closes. A third one ends
-// the process as if nobody had asked for signals. SIGHUP is such a signal unless the process was started with it
-// ignored: nohup means that it should outlive its terminal.
+// the process as if nobody had asked for signals. SIGHUP asks for changed YAML to be applied, which is not possible yet:
+// that is said and the daemon goes on. A process that was started with it ignored (nohup) does not even hear it.
 func onSignals(parent context.Context, log *slog.Logger) (ctx context.Context, hurry <-chan struct{}, stop func()) {
 	ctx, cancel := context.WithCancel(parent)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	if !signal.Ignored(syscall.SIGHUP) { // nohup has it ignored
-		signal.Notify(signals, syscall.SIGHUP)
+	hangups := make(chan os.Signal, 1)
+	if !signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(hangups, syscall.SIGHUP)
 	}
 	second := make(chan struct{})
 	ended := make(chan struct{})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for n := 1; ; n++ {
+		for n := 0; ; {
 			select {
 			case s := <-signals:
 				log.Info("signal", "signal", s.String())
+				n++
+			case <-hangups:
+				log.Warn("SIGHUP: this connectd cannot reload its configuration yet and goes on with what it read at its start; " +
+					"to apply changes, check them (connectd check) and restart the daemon")
+				continue
 			case <-ended:
 				return
 			}
@@ -91,6 +99,7 @@ func onSignals(parent context.Context, log *slog.Logger) (ctx context.Context, h
 	}()
 	return ctx, second, func() {
 		signal.Stop(signals)
+		signal.Stop(hangups)
 		close(ended)
 		<-done
 		cancel()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -70,6 +71,9 @@ func serveTorture() {
 	case "prints":
 		fmt.Println("hello, I am a plugin")
 		time.Sleep(time.Hour)
+	case "greets":
+		fmt.Println("good \"morning\" level=ERROR")
+		plugins.Serve(&torture{})
 	case "version":
 		plugin.Serve(&plugin.ServeConfig{
 			HandshakeConfig:  plugins.Handshake(),
@@ -128,6 +132,8 @@ func (s *torture) Deliver(ctx context.Context, batch []core.Record) ([]core.Outc
 			time.Sleep(time.Hour)
 		case "count":
 			return outcomes[:i], nil
+		case "error":
+			return nil, errors.New("no template for this record")
 		case "refuse":
 			outcomes[i] = core.Outcome{Kind: core.Permanent, Code: "invalid", Message: "the destination will never take it"}
 			continue

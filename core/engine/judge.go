@@ -26,7 +26,9 @@ func (m *machine) judge(b *batch, now time.Duration) []verdict {
 			if reason == core.ReasonTooLarge {
 				text = fmt.Sprintf("the record has %d bytes, the sink takes %d", e.size, m.limits.MaxRecordBytes)
 			}
-			verdicts[i] = m.dead(e, m.fail(b, reason, text))
+			f := m.fail(b, reason, text)
+			f.Unsent = true
+			verdicts[i] = m.dead(e, f)
 		case b.ans.failure == notSent || b.ans.failure == withdrawn:
 		case b.ans.failure != noFailure:
 			verdicts[i] = m.uncertain(b, e, now)

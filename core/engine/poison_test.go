@@ -122,6 +122,22 @@ func TestACallThatHangsInAnOutageCountsNothing(t *testing.T) {
 	})
 }
 
+// A sink without Health never says that its destination is there, so a timeout may be an outage.
+func TestACallThatHangsInASinkWithoutHealthCountsNothing(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.insert(50, 10)
+		w.add("hang", "h")
+		w.sink.SetHealth(core.ErrNoHealth)
+		w.killers()
+		defer w.start(w.connector(func(c *engine.Connector) { c.Policy.Timeout = time.Second }))()
+		w.wait(time.Minute, "the others published", func() bool { return w.states()[core.Published] == 50 })
+		time.Sleep(time.Hour)
+		if r := w.row("hang"); r.State != core.Pending || r.Crashes > 0 || r.Attempts > 0 {
+			t.Errorf("%s, %d crashes, %d attempts", r.State, r.Crashes, r.Attempts)
+		}
+	})
+}
+
 func TestASinkThatDiesOnEverythingIsQuarantined(t *testing.T) {
 	inBubble(t, 1, func(w *world) {
 		w.insert(50, 10)

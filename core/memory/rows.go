@@ -140,8 +140,12 @@ func (s *Source) settle(owner string, c *core.Settlement) {
 	}
 	if f := c.Failure; f != nil {
 		r.lastError = errorText(f.Code, f.Message)
+		number := r.deliveries
+		if f.Unsent {
+			number = 0
+		}
 		r.note(core.Attempt{
-			At: now, Deliveries: r.deliveries, Code: core.CleanText(f.Code), Message: core.CleanText(f.Message),
+			At: now, Deliveries: number, Code: core.CleanText(f.Code), Message: core.CleanText(f.Message),
 			By: owner, Duration: f.Duration,
 		})
 	}

@@ -42,9 +42,7 @@ func checkGoroutines(c *trial) {
 	for range 3 {
 		c.deliverAll(c.records(20, "a", "b"))
 	}
-	if err := c.Sink.Health(c.within(c.patience)); err != nil {
-		c.Errorf("Health: %v", err)
-	}
+	c.wantHealthy()
 	c.close()
 	var leak error
 	for deadline := time.Now().Add(c.patience / 4); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {

@@ -154,7 +154,7 @@ func (c *comparison) change() {
 	if c.rand.IntN(10) == 0 {
 		change.Lease = c.stale
 	}
-	failure := &core.Failure{Code: "code", Message: "message\x00", Duration: time.Second}
+	failure := &core.Failure{Code: "code", Message: "message\x00", Duration: time.Second, Unsent: c.rand.IntN(3) == 0}
 	announced := core.Announcement{Batch: c.batch}
 	state := []core.State{core.Published, core.Published, core.Pending, core.Dead, core.Held}[c.rand.IntN(5)]
 	for _, r := range pending {

@@ -143,9 +143,9 @@ func (t texts) settle() string {
 		WHERE {order} = ?4 AND {state} = 'pending' AND CAST({deliveries} AS INTEGER) = ?1`)
 }
 
-// note: table, seq, code, message, by whom, duration in milliseconds. It answers with the line's number.
+// note: table, seq, code, message, by whom, duration in milliseconds, whether it was sent. It answers with the line's number.
 func (t texts) note() string {
 	return t.fill(`INSERT INTO connectd_attempt (tbl, seq, n, at, deliveries, code, message, by, duration_ms)
-		SELECT ?1, ?2, (SELECT coalesce(max(n), 0) + 1 FROM connectd_attempt WHERE tbl = ?1 AND seq = ?2), {now}, {deliveries}, ?3, ?4, ?5, ?6
+		SELECT ?1, ?2, (SELECT coalesce(max(n), 0) + 1 FROM connectd_attempt WHERE tbl = ?1 AND seq = ?2), {now}, {deliveries} * ?7, ?3, ?4, ?5, ?6
 		FROM {table} WHERE {order} = ?2 RETURNING n`)
 }

@@ -152,11 +152,11 @@ type entry struct {
 	failure core.Failure
 }
 
-// note writes a line of history, with the row's deliveries as they stand, and keeps no more than the newest lines.
+// note writes a line of history, with the row's deliveries as they stand (0 for what was not sent), and keeps no more than the newest lines.
 func (src *Source) note(ctx context.Context, tx *sql.Tx, e entry) error {
 	var n int64
 	err := tx.StmtContext(ctx, src.st.note).QueryRowContext(ctx,
-		src.s.table, e.seq, core.CleanText(e.failure.Code), core.CleanText(e.failure.Message), core.CleanText(e.by), e.failure.Duration.Milliseconds()).Scan(&n)
+		src.s.table, e.seq, core.CleanText(e.failure.Code), core.CleanText(e.failure.Message), core.CleanText(e.by), e.failure.Duration.Milliseconds(), !e.failure.Unsent).Scan(&n)
 	if err != nil {
 		return fmt.Errorf("note a failure: %w", err)
 	}

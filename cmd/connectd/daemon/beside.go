@@ -21,22 +21,27 @@ func (r *runner) counting(ctx context.Context, source core.Operator) (stop func(
 		cancel()
 		<-done
 		r.mu.Lock()
-		r.lag = nil
+		r.lag, r.vacant = nil, nil
 		r.mu.Unlock()
 	}
 }
 
-// countLag looks at the table every few seconds until ctx is done.
+// countLag looks at the table and its leases every few seconds until ctx is done.
 func (r *runner) countLag(ctx context.Context, source core.Operator) {
 	tick := time.NewTicker(lagEvery)
 	defer tick.Stop()
 	for {
 		bounded, cancel := context.WithTimeout(ctx, lagTimeout)
 		lag, err := source.Lag(bounded)
+		leases, leasesErr := source.Leases(bounded)
 		cancel()
 		r.mu.Lock()
 		if r.lag = &lag; err != nil {
 			r.lag = nil
+		}
+		r.vacant = vacancies(r.vacant, leases, time.Now())
+		if leasesErr != nil {
+			r.vacant = nil
 		}
 		r.mu.Unlock()
 		select {
@@ -45,6 +50,23 @@ func (r *runner) countLag(ctx context.Context, source core.Operator) {
 		case <-tick.C:
 		}
 	}
+}
+
+// vacancies are the partitions that nobody has leased, each with the time since when that was seen. before is what was
+// seen last.
+func vacancies(before map[int]time.Time, leases []core.LeaseInfo, now time.Time) map[int]time.Time {
+	vacant := map[int]time.Time{}
+	for _, l := range leases {
+		if l.Owner != "" && l.Left > 0 {
+			continue
+		}
+		since, known := before[l.Part]
+		if !known {
+			since = now
+		}
+		vacant[l.Part] = since
+	}
+	return vacant
 }
 
 // hasMoved waits until what the source has open is no longer what its configuration names, for sources that can say so.

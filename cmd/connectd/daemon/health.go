@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/connectd/connectd/core"
@@ -29,6 +30,8 @@ type Health struct {
 
 	Engine engine.Status `json:"-"`
 	Plugin PluginHealth  `json:"-"`
+	// Vacant is how many partitions no worker has leased for longer than two lease times.
+	Vacant int `json:"-"`
 	// Lag is nil when the table could not be counted lately: a gauge that stands still while the database is
 	// away would look like health.
 	Lag *core.Lag `json:"-"`
@@ -60,6 +63,8 @@ func judge(h Health, now time.Time, stale time.Duration) Health {
 		h.Reason = "source: not read yet"
 	case now.Sub(h.Engine.LastRead) > stale:
 		h.Reason = "source: no successful read for " + now.Sub(h.Engine.LastRead).Round(time.Second).String()
+	case h.Vacant > 0:
+		h.Reason = fmt.Sprintf("no worker has had a lease on %d of %d partitions for longer than two lease times", h.Vacant, h.Engine.Partitions)
 	case !h.Plugin.Up:
 		h.Reason = "sink: the process is not ready: " + h.Plugin.describe()
 	case h.Engine.Gate != "open":

@@ -167,6 +167,7 @@ func TestJudge(t *testing.T) {
 		"stale":       {func(h *Health) { h.Engine.LastRead = now.Add(-time.Minute) }, "no successful read for 1m0s"},
 		"source":      {func(h *Health) { h.Engine.SourceError = "database is locked" }, "database is locked"},
 		"plugin":      {func(h *Health) { h.Plugin = PluginHealth{State: "backoff", Reason: "signal: killed"} }, "signal: killed"},
+		"vacant":      {func(h *Health) { h.Vacant, h.Engine.Partitions = 2, 4 }, "no worker has had a lease on 2 of 4 partitions"},
 		"gate":        {func(h *Health) { h.Engine.Gate, h.Engine.GateReason = "closed", "disk full" }, "closed: disk full"},
 		"quarantined": {func(h *Health) { h.Engine.Gate = "quarantined" }, "quarantined"},
 	} {
