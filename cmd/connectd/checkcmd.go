@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 
 	"github.com/connectd/connectd/core"
@@ -65,7 +64,11 @@ func (p *program) check(ctx context.Context, sel *selection) error {
 			bad = true
 			continue
 		}
-		fmt.Fprintf(p.stdout, "%s: ok (%s to %s)\n", c.Name, place(c), strings.TrimSpace(c.Sink.Plugin+" "+v.version))
+		sink := c.Sink.Plugin
+		if v.version != "" {
+			sink += ", version " + line(v.version, 64)
+		}
+		fmt.Fprintf(p.stdout, "%s: ok (%s to %s)\n", c.Name, place(c), sink)
 	}
 	if bad {
 		return errReported

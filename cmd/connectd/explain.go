@@ -86,7 +86,7 @@ func explain(ctx context.Context, tables []table, id string, now time.Time) (exp
 		e.Why, err = explainPending(ctx, f, now)
 	default:
 		e.Why = []string{"connectd knows no such state, so it never looks at the row: something else wrote it."}
-		e.Do = "set its state to 'pending' to have it sent, or to 'skipped' to be done with it"
+		e.Do = "set its state to 'pending' to have it sent within a minute or two, or to 'skipped' to be done with it"
 	}
 	return e, err
 }

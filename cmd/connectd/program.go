@@ -164,13 +164,17 @@ func flagError(fs *flag.FlagSet, err error) error {
 		return err
 	}
 	wrong, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
-	if !unknown {
-		return usagef("%s: %v", fs.Name(), err)
-	}
 	var valid []string
-	fs.VisitAll(func(f *flag.Flag) { valid = append(valid, f.Name) })
-	return usagef("%s has no flag %q%s (connectd help %s)", fs.Name(), dashed(strings.TrimLeft(wrong, "-")),
-		settings.DidYouMean(strings.TrimLeft(wrong, "-"), valid), fs.Name())
+	fs.VisitAll(func(f *flag.Flag) { valid = append(valid, dashed(f.Name)) })
+	if !unknown {
+		text := err.Error()
+		for _, name := range valid {
+			text = strings.Replace(text, " -"+strings.TrimLeft(name, "-"), " "+name, 1)
+		}
+		return usagef("%s: %s (connectd help %s)", fs.Name(), text, fs.Name())
+	}
+	wrong = dashed(strings.TrimLeft(wrong, "-"))
+	return usagef("%s has no flag %q%s (connectd help %s)", fs.Name(), wrong, settings.DidYouMean(wrong, valid), fs.Name())
 }
 
 // dashed writes a flag's name as people type it.

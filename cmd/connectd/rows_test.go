@@ -185,6 +185,16 @@ func TestRowsOfSeveralConnectors(t *testing.T) {
 	connectd(t, dir, "status").want(t, 1, "stopped", "unknown", "connectd init")
 }
 
+// A daemon that cannot write its heartbeat looks as one that is gone; status tells which process to look for.
+func TestStatusTellsWhoWasHeardLast(t *testing.T) {
+	t.Parallel()
+	dir := shopDir(t, quickstart)
+	connectd(t, dir, "status").want(t, 0, "no worker is alive: no daemon runs")
+	openShop(t, dir).exec(`INSERT INTO connectd_worker (tbl, owner, heartbeat, info)
+		VALUES ('outbox', 'one', CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) - 60000, '{"host":"shop-1","pid":4711}'), ('outbox', 'two', 0, '{}')`)
+	connectd(t, dir, "status").want(t, 0, "no worker is alive; pid 4711 of shop-1 was last heard 1m")
+}
+
 func TestStatusJSON(t *testing.T) {
 	t.Parallel()
 	dir, s := failures(t, quickstart)

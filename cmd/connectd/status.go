@@ -187,7 +187,7 @@ func (s connectorStatus) judged() connectorStatus {
 	switch {
 	case living == 0:
 		// A daemon leases nothing and has no heartbeat before its sink is open.
-		s.State, s.Reason = "stopped", "no worker is alive: no daemon runs, or its sink has not opened yet (/readyz and its log say why)"
+		s.State, s.Reason = "stopped", s.lastHeard()
 	case s.State != "":
 	case draining == living:
 		s.State = "draining"
@@ -195,6 +195,22 @@ func (s connectorStatus) judged() connectorStatus {
 		s.State = "running"
 	}
 	return s
+}
+
+// lastHeard says that no worker is alive, and which was heard last: it may live and be unable to write.
+func (s connectorStatus) lastHeard() string {
+	last := -1
+	for i, w := range s.Workers {
+		if last < 0 || w.AgeSeconds < s.Workers[last].AgeSeconds {
+			last = i
+		}
+	}
+	if last < 0 {
+		return "no worker is alive: no daemon runs, or its sink has not opened yet (/readyz and its log say why)"
+	}
+	w := s.Workers[last]
+	return fmt.Sprintf("no worker is alive; pid %d of %s was last heard %s ago: if it runs, /readyz and its log say why", w.Published.PID, line(w.Published.Host, 64),
+		span(time.Duration(w.AgeSeconds*float64(time.Second))))
 }
 
 func (p *program) printStatus(list []connectorStatus) error {

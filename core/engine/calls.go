@@ -128,6 +128,9 @@ func (r *runner) deliver(o opDeliver) {
 
 func (r *runner) callSink(ctx context.Context, records []core.Record) answer {
 	before := r.health(ctx)
+	if err := context.Cause(ctx); err != nil { // the question took time: the lease may have run out
+		return answer{failure: withdrawn, err: err}
+	}
 	call, cancel := context.WithTimeout(ctx, r.c.Policy.Timeout)
 	defer cancel()
 	began := time.Now()

@@ -43,7 +43,7 @@ type Status struct {
 	Gate        string    `json:"gate"`       // "open", "closed", "quarantined"
 	GateReason  string    `json:"gate_reason,omitempty"`
 	GateUntil   time.Time `json:"gate_until,omitzero"`
-	LastRead    time.Time `json:"last_read,omitzero"` // last time the source answered a read or a look for leases
+	LastRead    time.Time `json:"last_read,omitzero"` // last time the source answered a read or a look for leases, or memory was full
 	SourceError string    `json:"source_error,omitempty"`
 	Delivered   int64     `json:"delivered"` // records since the start
 	Draining    bool      `json:"draining,omitempty"`

@@ -60,8 +60,8 @@
 // nothing and close the sink gate, with backoff of its own. Several batches in a row in which nothing is delivered close it too;
 // probes then begin with one record and double. An outage buries nothing. When whole calls fail, nobody knows for which record;
 // the rows of a failed call go in ever smaller company, and after three such calls alone and after a pause of their own, until an
-// answer clears them. So a record that makes every call fail holds up its key and stops no other. It is never buried for that: it
-// may be the sink's fault.
+// answer clears them. So a record that makes every call fail holds up its key and stops no other. It is given up like one that is
+// refused, after give_up_after, but only if others were delivered all that time: an outage is no proof.
 //
 // # Poison
 //

@@ -29,7 +29,7 @@ func (m *machine) judge(b *batch, now time.Duration) []verdict {
 			f := m.fail(b, reason, text)
 			f.Unsent = true
 			verdicts[i] = m.dead(e, f)
-		case b.ans.failure == notSent:
+		case b.ans.failure == notSent || b.ans.failure == withdrawn:
 		case b.ans.failure != noFailure:
 			verdicts[i] = m.uncertain(b, e, now)
 		default:
@@ -75,8 +75,12 @@ func (m *machine) uncertain(b *batch, e *entry, now time.Duration) verdict {
 		Seq: e.row.Record.Seq, Deliveries: e.row.Deliveries, State: core.Pending,
 		Attempts: e.row.Attempts, Crashes: e.row.Crashes, Failure: m.fail(b, "unknown", text(b.ans.err)),
 	}}
-	if b.ans.failure == unknown {
-		m.inTrouble(b.p, e, &v, now)
+	if b.ans.failure == unknown && m.inTrouble(b, e, &v, now) {
+		delete(b.p.trouble, e.row.Record.Seq)
+		v.until = 0
+		v.settlement.Failure.Code = core.ReasonGaveUp
+		v.settlement.Failure.Message = core.CleanText("every call with it fails: " + text(b.ans.err))
+		return m.bury(v)
 	}
 	crashed := b.ans.failure == died || b.ans.failure == hung
 	if crashed {
@@ -104,17 +108,32 @@ func (m *machine) uncertain(b *batch, e *entry, now time.Duration) verdict {
 	return v
 }
 
+// noProgress is how long nothing may have been delivered before a row's failed calls are held against the sink.
+const noProgress = 10 * time.Minute
+
 // inTrouble notes that a call failed as a whole with this row. It may be the row's fault: it goes in ever smaller company,
 // and at last alone after a pause outside memory, so that a record that fails every call stops no other. If it is the
-// sink's fault, the first answer about the row clears it.
-func (m *machine) inTrouble(p *partition, e *entry, v *verdict, now time.Duration) {
+// sink's fault, the first answer about the row clears it. It reports whether the row is given up: every call with it failed
+// for the retry limit, and all that time others were delivered, so an outage is not held against it.
+func (m *machine) inTrouble(b *batch, e *entry, v *verdict, now time.Duration) (givenUp bool) {
 	seq := e.row.Record.Seq
-	if n, known := p.trouble[seq]; known || len(p.trouble) < maxExclude {
-		p.trouble[seq] = n + 1
+	t, known := b.p.trouble[seq]
+	if !known && len(b.p.trouble) >= maxExclude {
+		return false
 	}
-	if n := p.trouble[seq]; n >= alone {
-		v.leaves, v.until = true, now+valveBase+jitter(m.rand, valveBase, valveLimit, n)
+	t.calls++
+	if t.published != m.published || !known {
+		t.published, t.progress = m.published, now
 	}
+	if now-t.progress > noProgress || !known {
+		t.since = now
+	}
+	b.p.trouble[seq] = t
+	if t.calls >= alone {
+		v.leaves, v.until = true, now+valveBase+jitter(m.rand, valveBase, valveLimit, t.calls)
+	}
+	limit := m.policy.Retry.GiveUpAfter
+	return b.lone && limit > 0 && now-t.since >= limit
 }
 
 // retry is the verdict on a record that failed and may work later: backoff, or the end when the limits say so.
@@ -167,7 +186,7 @@ func (m *machine) bury(v verdict) verdict {
 // judgeSink draws the conclusions about the sink from a batch's answer.
 func (m *machine) judgeSink(b *batch, now time.Duration) {
 	switch b.ans.failure {
-	case cancelled:
+	case cancelled, withdrawn:
 		return
 	case died, hung:
 		if m.valve.onTrial && m.anyAtLast(b) {

@@ -296,6 +296,103 @@ func TestTheHeartbeatTellsWhenTheSourceWasRead(t *testing.T) {
 	})
 }
 
+// slowSource answers a release long after it was carried out, and notes the largest step.
+type slowSource struct {
+	*memory.Source
+	settled int
+}
+
+func (s *slowSource) Release(ctx context.Context, owner string, l core.Lease) error {
+	err := s.Source.Release(ctx, owner, l)
+	time.Sleep(12 * time.Second)
+	return err
+}
+
+func (s *slowSource) Step(ctx context.Context, owner string, c core.Change) error {
+	s.settled = max(s.settled, len(c.Settle))
+	return s.Source.Step(ctx, owner, c)
+}
+
+// leaseObserver counts what became of leases.
+type leaseObserver struct {
+	engine.NoObserver
+	lost, released int
+}
+
+func (o *leaseObserver) Lost(n int)     { o.lost += n }
+func (o *leaseObserver) Released(n int) { o.released += n }
+
+func TestARenewalThatMeetsAReleaseLosesNothing(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		var seen leaseObserver
+		stop := w.start(w.connector(func(c *engine.Connector) {
+			c.Source, c.Observer, c.Policy.Drain = &slowSource{Source: w.source}, &seen, time.Minute
+		}))
+		time.Sleep(5 * time.Second)
+		stop()
+		if seen.lost != 0 || seen.released != 1 {
+			t.Errorf("%d lost, %d released, want 0 and 1", seen.lost, seen.released)
+		}
+	})
+}
+
+// A step that cannot be done within its call's timeout would be repeated unchanged for ever.
+func TestAStepIsBounded(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.insert(40_000, 40_000)
+		w.sink.Before(memory.Delay(time.Second))
+		s := &slowSource{Source: w.source}
+		defer w.start(w.connector(func(c *engine.Connector) { c.Source, c.Policy.InFlight = s, 64 }))()
+		w.publishAll(time.Minute)
+		if s.settled > 6000 {
+			t.Errorf("a step settled %d rows", s.settled)
+		}
+	})
+}
+
+func TestAFullMemoryIsNoSilenceOfTheSource(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.insert(100, 100)
+		w.sink.Before(memory.Delay(25 * time.Second))
+		c := w.connector(func(c *engine.Connector) { c.Policy.MaxRecords, c.Policy.InFlight = 5, 2 })
+		defer w.start(c)()
+		for range 60 {
+			time.Sleep(time.Second)
+			if age := time.Since(c.Status().LastRead); age > 15*time.Second {
+				t.Fatalf("the last read was %v ago", age)
+			}
+		}
+	})
+}
+
+// slowHealth takes its time to answer how it is.
+type slowHealth struct{ *memory.Sink }
+
+func (s slowHealth) Health(ctx context.Context) error {
+	return memory.Delay(1900*time.Millisecond)(ctx, nil)
+}
+
+// The sink is asked for its health before a call. When the lease runs out meanwhile, nothing is sent, and nothing is uncertain.
+func TestNothingIsSentWhenTheLeaseRunsOutBeforeTheCall(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.add("a", "k")
+		f := &faultySource{Source: w.source}
+		c := w.connector(func(c *engine.Connector) {
+			c.Source, c.Sink, c.Policy.Lease, c.Policy.HoldUncertain = f, slowHealth{w.sink}, time.Second, true
+		})
+		defer w.start(c)()
+		w.wait(time.Second, "announced", func() bool { return len(w.source.Inflight(0)) > 0 })
+		f.away()
+		time.Sleep(10 * time.Second)
+		if n := w.sink.Calls(); n != 0 {
+			t.Errorf("%d calls began after the lease had run out", n)
+		}
+		f.set(nil)
+		w.wait(30*time.Second, "settled", func() bool { return w.row("a").State != core.Pending || w.sink.Calls() > 0 })
+		w.publishAll(10 * time.Second)
+	})
+}
+
 func TestNoTwoOwnersAlike(t *testing.T) {
 	if a, b := engine.NewOwner(), engine.NewOwner(); a == b || len(a) < 17 {
 		t.Errorf("owners %q and %q", a, b)

@@ -164,6 +164,7 @@ func (m *machine) renewed(sent, kept []core.Lease, err error, asked, now time.Du
 				p.suspended = false
 				m.log.Info("lease revived", "connector", m.name, "partition", p.lease.Part, "epoch", p.lease.Epoch)
 			}
+		case p.releasing: // it may have been given back before the renewal ran
 		case slices.Contains(sent, p.lease):
 			m.lose(p)
 		}

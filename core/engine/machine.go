@@ -189,7 +189,11 @@ func (m *machine) read(p *partition, now time.Duration) {
 		return
 	}
 	rows, bytes := m.room(p)
-	if rows < max(m.rowShare()/4, 1) || bytes <= 0 || !m.at(p.readAgain, now) {
+	if rows < max(m.rowShare()/4, 1) || bytes <= 0 {
+		m.lastRead = now // memory is full: there is no need to read
+		return
+	}
+	if !m.at(p.readAgain, now) {
 		return
 	}
 	if !p.scanning {
@@ -200,7 +204,7 @@ func (m *machine) read(p *partition, now time.Duration) {
 		}
 	}
 	switch {
-	case p.needBlock:
+	case p.needBlock && m.policy.Ordered:
 		m.do(opBlocking{p})
 	case p.scanning || m.at(p.nextRead, now):
 		m.do(opFetch{p, m.request(p)})

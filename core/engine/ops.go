@@ -60,6 +60,7 @@ const (
 	died                     // unknown, and the sink's process ended: counts a crash
 	hung                     // unknown, timed out while Health answered before and after: counts a crash
 	cancelled                // unknown, by our own cancel: says nothing about the sink
+	withdrawn                // not sent: cancelled before it left; says nothing about the sink
 )
 
 // answer is what came of one Deliver call.

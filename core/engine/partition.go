@@ -55,7 +55,7 @@ type partition struct {
 
 	// trouble counts, for a row, the calls in a row that failed as a whole with it and whose fault that was nobody knows.
 	// Such rows go alone and after a pause, so that one that fails every call stops no other.
-	trouble map[int64]int
+	trouble map[int64]failedCalls
 
 	behind  map[string]time.Duration // key → when it may go on
 	blocked map[string]int64         // key → lowest row that blocks it, as last read
@@ -75,6 +75,14 @@ type partition struct {
 	idle      time.Duration // present pause between reads that find nothing
 	readSince time.Duration // when the running read began
 	crowd     int           // how often the limit of a read is doubled, see take
+}
+
+// failedCalls is what a row's calls that failed as a whole amount to.
+type failedCalls struct {
+	calls     int
+	since     time.Duration // since when others were delivered meanwhile
+	published int64         // by the connector, when it was last looked at
+	progress  time.Duration // when that was last seen to have risen
 }
 
 type note struct {
@@ -101,7 +109,7 @@ type keyState struct {
 func newPartition(l core.Lease, deadline time.Duration) *partition {
 	return &partition{
 		lease: l, deadline: deadline,
-		rows: map[int64]*entry{}, keys: map[string]*keyState{}, batches: map[int64]*batch{}, trouble: map[int64]int{},
+		rows: map[int64]*entry{}, keys: map[string]*keyState{}, batches: map[int64]*batch{}, trouble: map[int64]failedCalls{},
 		behind: map[string]time.Duration{}, blocked: map[string]int64{}, waiting: map[int64]time.Duration{},
 		ready: never, scanning: true, needBlock: true, scanAt: never,
 	}

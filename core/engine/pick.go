@@ -75,7 +75,7 @@ func (m *machine) pick(b *batch, may func(*entry) bool) {
 const alone = 3
 
 // level is how much trouble a row is in: 0 none, alone the most.
-func (p *partition) level(e *entry) int { return min(p.trouble[e.row.Record.Seq], alone) }
+func (p *partition) level(e *entry) int { return min(p.trouble[e.row.Record.Seq].calls, alone) }
 
 func leave(left map[string]bool, key string) map[string]bool {
 	if left == nil {

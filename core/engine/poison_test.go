@@ -276,3 +276,38 @@ func TestARecordThatFailsEveryCallStopsNoOther(t *testing.T) {
 		}
 	})
 }
+
+func TestARecordThatFailsEveryCallIsGivenUpOnlyWhileOthersAreDelivered(t *testing.T) {
+	for _, outage := range []bool{false, true} {
+		t.Run(fmt.Sprintf("outage %v", outage), func(t *testing.T) {
+			inBubble(t, 1, func(w *world) {
+				w.sink.Excuse("spoil")
+				w.add("spoil", "s")
+				began := time.Now()
+				w.sink.Before(func(_ context.Context, batch []core.Record) error {
+					for _, r := range batch {
+						if r.ID == "spoil" || outage && time.Since(began) > 10*time.Minute {
+							return errAway
+						}
+					}
+					return nil
+				})
+				defer w.start(w.connector(func(c *engine.Connector) { c.Policy.Retry.GiveUpAfter = time.Hour }))()
+				for range 700 {
+					w.insert(1, 1)
+					time.Sleep(10 * time.Second)
+				}
+				r := w.row("spoil")
+				if outage {
+					if r.State != core.Pending {
+						t.Errorf("%s in an outage: %s", r.State, r.LastError)
+					}
+					return
+				}
+				if r.State != core.Dead || !strings.HasPrefix(r.LastError, core.ReasonGaveUp) {
+					t.Errorf("%s: %s", r.State, r.LastError)
+				}
+			})
+		})
+	}
+}

@@ -20,6 +20,10 @@ type step struct {
 	began    time.Duration
 }
 
+// stepRows is how many settled rows end a step: it must be done within the source's call timeout, or its unchanged repeats
+// never are.
+const stepRows = 5000
+
 // makeStep builds and issues p's next step if there is anything to settle or to announce.
 func (m *machine) makeStep(p *partition, now time.Duration) bool {
 	if p.unsendable > 0 && !p.draining && !m.draining {
@@ -27,7 +31,9 @@ func (m *machine) makeStep(p *partition, now time.Duration) bool {
 	}
 	s := &step{change: core.Change{Lease: p.lease}, verdicts: map[*batch][]verdict{}}
 	for _, b := range p.batchesIn(answered) {
-		m.settle(s, b, now)
+		if len(s.change.Settle) < stepRows {
+			m.settle(s, b, now)
+		}
 	}
 	for _, b := range p.batchesIn(formed) {
 		if p.draining || m.draining || m.valve.reason != "" && !b.probe {

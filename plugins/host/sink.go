@@ -230,7 +230,7 @@ func (s *Sink) Open(ctx context.Context) error {
 func (s *Sink) Deliver(ctx context.Context, batch []core.Record) ([]core.Outcome, error) {
 	p := s.ready.Load()
 	if p == nil {
-		return nil, fmt.Errorf("%w: the sink's process is %s", core.ErrNotSent, s.describeState())
+		return nil, fmt.Errorf("%w: the sink's process is not ready: %s", core.ErrNotSent, s.describeState())
 	}
 	if !p.alive() {
 		return nil, fmt.Errorf("%w: the sink's process has just ended: %s", core.ErrNotSent, p.child.exit())
@@ -250,7 +250,7 @@ func (s *Sink) Deliver(ctx context.Context, batch []core.Record) ([]core.Outcome
 func (s *Sink) Health(ctx context.Context) error {
 	p := s.ready.Load()
 	if p == nil {
-		return fmt.Errorf("the sink's process is %s", s.describeState())
+		return fmt.Errorf("the sink's process is not ready: %s", s.describeState())
 	}
 	if err := p.sink.Health(ctx); err != nil {
 		return p.explain(ctx, err)

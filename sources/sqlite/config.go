@@ -72,13 +72,19 @@ func (cfg Config) Validate() error {
 	return err
 }
 
+// ownTables stand beside the outbox tables and are none.
+var ownTables = []string{
+	"connectd_outbox", "connectd_lease", "connectd_worker", "connectd_inflight", "connectd_attempt", "connectd_receipt", "connectd_ledger",
+}
+
 // resolve gives the mapping before the table is known: defaults for what is not mapped.
 func (cfg Config) resolve() (columns, error) {
 	var c columns
 	if cfg.Path == "" || strings.HasPrefix(cfg.Path, ":memory:") {
 		return c, errors.New("path must name a database file")
 	}
-	if cfg.Table == "" || strings.HasPrefix(strings.ToLower(cfg.Table), "sqlite_") || strings.ContainsRune(cfg.Table, 0) {
+	if cfg.Table == "" || strings.HasPrefix(strings.ToLower(cfg.Table), "sqlite_") || strings.ContainsRune(cfg.Table, 0) ||
+		slices.Contains(ownTables, strings.ToLower(cfg.Table)) {
 		return c, fmt.Errorf("table %q cannot be an outbox table's name", cfg.Table)
 	}
 	known := map[string]bool{}

@@ -86,8 +86,12 @@ func (src *Source) Blocking(ctx context.Context, part int, dead bool) ([]core.Bl
 	if part != 0 {
 		return nil, ctx.Err()
 	}
-	rows, err := src.read.QueryContext(ctx, src.text.fill(`SELECT CAST({key} AS TEXT) COLLATE BINARY, min({order}) FROM {table} INDEXED BY {stopped}
-		WHERE ({state} = 'dead' OR {state} = 'held') AND ({state} = 'held' OR ?) AND {key} IS NOT NULL GROUP BY 1 ORDER BY 2`), dead)
+	which := `INDEXED BY {held} WHERE {state} = 'held'`
+	if dead {
+		which = `INDEXED BY {stopped} WHERE ({state} = 'dead' OR {state} = 'held')`
+	}
+	rows, err := src.read.QueryContext(ctx, src.text.fill(`SELECT CAST({key} AS TEXT) COLLATE BINARY, min({order})
+		FROM {table} `+which+` AND {key} IS NOT NULL GROUP BY 1 ORDER BY 2`))
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: blocking: %w", err)
 	}

@@ -277,6 +277,7 @@ func TestConfigurationIsChecked(t *testing.T) {
 		"path":                    {Table: "outbox"},
 		"table":                   {Path: "x.db"},
 		"sqlite_master":           {Path: "x.db", Table: "sqlite_master"},
+		"connectd_Lease":          {Path: "x.db", Table: "connectd_Lease"},
 		"columns.id cannot":       {Path: "x.db", Table: "t", Columns: null},
 		"columns.nope":            {Path: "x.db", Table: "t", Columns: columns("nope", "x")},
 		"columns.key and columns": {Path: "x.db", Table: "t", Columns: columns("key", "x", "type", "X")},
@@ -287,5 +288,37 @@ func TestConfigurationIsChecked(t *testing.T) {
 		if _, err := sqlite.Open(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want an error about %q, got %v", want, err)
 		}
+	}
+}
+
+// published = 'true' is not 1: taken for pending, all that was ever sent would be sent again.
+func TestAPublishedColumnWithOtherValuesNeedsAnAnswer(t *testing.T) {
+	cfg := sqlite.Config{Path: file(t), Table: "outbox"}
+	execute(t, cfg.Path, `CREATE TABLE outbox (id TEXT PRIMARY KEY, aggregateid TEXT, payload, published BOOLEAN)`,
+		`INSERT INTO outbox VALUES ('a', 'k', 'x', 'true'), ('b', 'k', 'x', 0)`)
+	var answer *sqlite.ExistingRowsError
+	if err := initWith(t, cfg, ""); !errors.As(err, &answer) {
+		t.Fatalf("got %v, want a question", err)
+	}
+	if err := initWith(t, cfg, "published"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAnAdoptedTableTakesASeqOfTheApplications(t *testing.T) {
+	cfg := sqlite.Config{Path: file(t), Table: "outbox"}
+	execute(t, cfg.Path, `CREATE TABLE outbox (id TEXT PRIMARY KEY, aggregateid TEXT, payload)`)
+	if err := initWith(t, cfg, ""); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, cfg.Path, `INSERT INTO outbox (id, payload) VALUES ('a', 'x')`, `INSERT INTO outbox (id, payload, seq) VALUES ('b', 'x', 2)`,
+		`INSERT INTO outbox (id, payload) VALUES ('c', 'x')`)
+}
+
+func TestAStateNobodyKnowsIsRefused(t *testing.T) {
+	cfg := sqlite.Config{Path: file(t), Table: "outbox"}
+	initialise(t, cfg)
+	if _, err := application(t, cfg.Path).Exec(`INSERT INTO outbox (id, payload, state) VALUES ('a', 'x', 'PENDING')`); err == nil {
+		t.Error("a row was taken that nobody would ever send")
 	}
 }

@@ -53,6 +53,9 @@ func (src *Source) Acquire(ctx context.Context, owner string, limit int, lease t
 	if limit < 1 {
 		return nil, ctx.Err()
 	}
+	if err := src.Moved(); err != nil {
+		return nil, err
+	}
 	var owned bool
 	err := src.read.QueryRowContext(ctx, takeableSQL, src.s.table).Scan(&owned)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -132,6 +135,9 @@ func (src *Source) countCrashes(ctx context.Context, tx *sql.Tx, hold bool) ([]c
 // Renew moves the deadlines of the leases that are still owner's, also when they have run out.
 func (src *Source) Renew(ctx context.Context, owner string, leases []core.Lease, lease time.Duration) ([]core.Lease, error) {
 	var kept []core.Lease
+	if src.Moved() != nil {
+		return nil, ctx.Err() // whoever opens what the path names now has the rows
+	}
 	err := src.transact(ctx, "renew", func(tx *sql.Tx) error {
 		kept = nil
 		for _, l := range leases {

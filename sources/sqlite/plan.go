@@ -15,7 +15,8 @@ import (
 // InitOptions is what only a person can answer.
 type InitOptions struct {
 	// Existing says what the rows are that an adopted table already has: "pending" or "published". It may be empty
-	// when there are none, or when the table has a column published, which is 1 in those that have been sent.
+	// when there are none, or when the table has a column published, which is 1 in those that have been sent and 0 or
+	// NULL in the others.
 	Existing string
 }
 
@@ -110,7 +111,7 @@ func (s *schema) settleOldRows(opt InitOptions, add func(why, sql string)) error
 	where := ""
 	switch {
 	case opt.Existing == "published":
-	case flagged && opt.Existing == "":
+	case flagged && opt.Existing == "" && !s.oddFlags:
 		where = " WHERE " + quote(published.name) + " = 1"
 	case opt.Existing == "pending":
 		return nil

@@ -34,12 +34,12 @@ func (s *scanner) scan(rows *sql.Rows, row *core.Row) error {
 		ID: s.id.s, Key: s.key.s, Keyed: s.key.there, Route: s.route.s, Type: s.kind.s,
 		Payload: s.payload, CreatedAt: s.created.t, Seq: s.seq,
 	}
+	row.Invalid = s.check()
 	if s.past.there {
 		if err := readPast(s.past.s, row); err != nil {
-			return fmt.Errorf("row %d: %w", s.seq, err)
+			row.Invalid = err.Error() // it must not hold up the others
 		}
 	}
-	row.Invalid = s.check()
 	if s.headers.there {
 		var err error
 		if row.Record.Headers, err = core.ParseHeaders([]byte(s.headers.s)); err != nil {

@@ -19,7 +19,9 @@ type schema struct {
 	table  string // as the file spells it, or as configured while it does not exist
 	exists bool
 	rows   bool // there are rows
-	cols   columns
+	// oddFlags: there are rows whose column published is neither 0 nor 1 nor NULL.
+	oddFlags bool
+	cols     columns
 	// byTrigger: the order column is filled by our trigger, not by AUTOINCREMENT.
 	byTrigger bool
 	// fillCreated: the table has no time of insertion, and init adds one since there is a trigger to fill it.
@@ -157,7 +159,14 @@ func (s *schema) readFile(ctx context.Context, q queryer) error {
 	if s.withoutRowid {
 		s.rowidName = ""
 	}
-	return q.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM "+quote(s.table)+")").Scan(&s.rows)
+	if err := q.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM "+quote(s.table)+")").Scan(&s.rows); err != nil {
+		return err
+	}
+	flag, flagged := s.found["published"]
+	if _, ours := s.found[strings.ToLower(s.cols.state)]; !flagged || ours {
+		return nil
+	}
+	return q.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM "+quote(s.table)+" WHERE "+quote(flag.name)+" NOT IN (0, 1))").Scan(&s.oddFlags)
 }
 
 // settleColumns finds the application's columns in an existing table. The relay's own may still be missing.

@@ -131,8 +131,9 @@ type access struct {
 func connect(path string, a access) *sql.DB {
 	q := url.Values{"_txlock": {"immediate"}, "_dqs": {"0"}}
 	q.Add("_pragma", "busy_timeout("+strconv.FormatInt(a.busy.Milliseconds(), 10)+")")
-	q.Add("_pragma", "synchronous(NORMAL)")
-	q.Add("_pragma", "temp_store(MEMORY)") // what a statement may have to undo
+	q.Add("_pragma", "synchronous(FULL)")            // a commit outlives a power cut: see the package's documentation
+	q.Add("_pragma", "journal_size_limit(67108864)") // the log shrinks again after a long read transaction let it grow
+	q.Add("_pragma", "temp_store(MEMORY)")           // what a statement may have to undo
 	if a.queryOnly {
 		q.Add("_pragma", "query_only(1)")
 	}

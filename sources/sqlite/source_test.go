@@ -86,8 +86,57 @@ func TestAFileThatIsReplacedIsNoticed(t *testing.T) {
 	if err := src.Moved(); err == nil || !strings.Contains(err.Error(), "replaced") {
 		t.Errorf("when another is there: %v", err)
 	}
-	if err := src.Step(t.Context(), "one", announce); err == nil {
-		t.Error("rows were announced in a file that nobody finds")
+	if err := src.Step(t.Context(), "one", announce); !errors.Is(err, core.ErrLeaseNotOwned) {
+		t.Errorf("rows were announced in a file that nobody finds: %v", err)
+	}
+	if kept, err := src.Renew(t.Context(), "one", []core.Lease{taken[0].Lease}, time.Minute); err != nil || len(kept) != 0 {
+		t.Errorf("a lease on a file that nobody finds: %v, %v", kept, err)
+	}
+}
+
+// While an application keeps a read transaction open the log can only grow. Afterwards it shrinks.
+func TestTheLogShrinksAfterALongReadTransaction(t *testing.T) {
+	cfg := sqlite.Config{Path: file(t), Table: "outbox"}
+	initialise(t, cfg)
+	src := open(t, cfg)
+	db := application(t, cfg.Path)
+	reader, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n int
+	if err := reader.QueryRow(`SELECT count(*) FROM outbox`).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	info := make([]byte, 1<<20)
+	for i := range 80 {
+		for j := range info {
+			info[j] = byte(i) // SQLite does not write what has not changed
+		}
+		if _, err := src.Heartbeat(t.Context(), "one", info, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	size := func() int64 {
+		stat, err := os.Stat(cfg.Path + "-wal")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stat.Size()
+	}
+	if size() < 70<<20 {
+		t.Fatalf("the log has %d bytes: this proves nothing", size())
+	}
+	if err := reader.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := src.Heartbeat(t.Context(), "one", info, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if size() > 66<<20 {
+		t.Errorf("the log still has %d bytes", size())
 	}
 }
 
@@ -356,5 +405,37 @@ func TestNoAvailableAtStopsThePage(t *testing.T) {
 		if late := r.Wait > 0; late != values[i].late {
 			t.Errorf("available_at %s: wait %v", values[i].at, r.Wait)
 		}
+	}
+}
+
+// Dead rows may be kept for ever; the keys that held rows hold back are read whenever a key may go on.
+func TestKeptDeadRowsCostTheReadingOfHeldOnesNothing(t *testing.T) {
+	cfg := sqlite.Config{Path: file(t), Table: "outbox"}
+	initialise(t, cfg)
+	src := open(t, cfg)
+	execute(t, cfg.Path, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 50000)
+		INSERT INTO outbox (id, aggregateid, payload, state) SELECT 'id-' || i, 'k' || i, 'x', 'dead' FROM n`,
+		`UPDATE outbox SET state = 'held' WHERE seq = 25000`)
+	took := map[bool]time.Duration{}
+	for _, dead := range []bool{true, false} {
+		began := time.Now()
+		blocks, err := src.Blocking(t.Context(), 0, dead)
+		took[dead] = time.Since(began)
+		if err != nil || !dead && (len(blocks) != 1 || blocks[0] != (core.Block{Key: "k25000", Seq: 25000})) {
+			t.Fatalf("%d blocks, %v", len(blocks), err)
+		}
+	}
+	if took[false] > took[true]/5 {
+		t.Errorf("%v to read one held row among 50000 dead ones, %v to read them all", took[false], took[true])
+	}
+}
+
+func TestARowWithoutNumbersIsInvalidAlone(t *testing.T) {
+	cfg := sqlite.Config{Path: file(t), Table: "outbox"}
+	initialise(t, cfg)
+	execute(t, cfg.Path, `INSERT INTO outbox (id, payload, attempts) VALUES ('a', 'x', '')`, `INSERT INTO outbox (id, payload) VALUES ('b', 'x')`)
+	page, err := open(t, cfg).Fetch(t.Context(), core.FetchRequest{Limit: 10})
+	if err != nil || len(page.Rows) != 2 || page.Rows[0].Invalid == "" || page.Rows[1].Invalid != "" {
+		t.Errorf("got %+v, %v", page.Rows, err)
 	}
 }

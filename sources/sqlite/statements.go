@@ -54,7 +54,7 @@ type texts struct{ names *strings.Replacer }
 
 func (s *schema) texts() texts {
 	c := &s.cols
-	pairs := []string{"{table}", quote(s.table), "{pending}", quote(s.pendingIndex()), "{stopped}", quote(s.stoppedIndex()), "{now}", nowMS}
+	pairs := []string{"{table}", quote(s.table), "{pending}", quote(s.pendingIndex()), "{stopped}", quote(s.stoppedIndex()), "{held}", quote(s.heldIndex()), "{now}", nowMS}
 	for _, r := range c.rules() {
 		// A column that is not there reads as NULL.
 		name := "NULL"

@@ -11,10 +11,8 @@ import (
 
 // Step settles and announces in one transaction behind the fence.
 func (src *Source) Step(ctx context.Context, owner string, c core.Change) error {
-	if len(c.Announce) > 0 {
-		if err := src.Moved(); err != nil { // the rows may have been read from the other file
-			return err
-		}
+	if len(c.Announce) > 0 && src.Moved() != nil { // the rows may have been read from the other file
+		return core.ErrLeaseNotOwned
 	}
 	return src.transact(ctx, "step", func(tx *sql.Tx) error {
 		if err := src.fence(ctx, tx, owner, c.Lease); err != nil {

@@ -13,20 +13,27 @@ const nowMS = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
 type object struct{ kind, name, sql, why string }
 
 // relayColumn is a column of the outbox table that only the relay writes.
-type relayColumn struct{ name, kind, byDefault string }
+type relayColumn struct{ name, kind, byDefault, check string }
 
 func (s *schema) relayColumns() []relayColumn {
 	c := &s.cols
+	// A row in any other state would never be sent, and nobody would see it waiting.
+	states := " CHECK (" + quote(c.state) + " IN ('pending', 'published', 'dead', 'held', 'skipped'))"
 	list := []relayColumn{
-		{c.state, "TEXT", "'pending'"}, {c.availableAt, "INTEGER", "0"}, {c.attempts, "INTEGER", "0"},
-		{c.deliveries, "INTEGER", "0"}, {c.crashes, "INTEGER", "0"}, {c.lastError, "TEXT", ""},
-		{c.failingSince, "INTEGER", ""}, {c.publishedAt, "INTEGER", ""},
+		{name: c.state, kind: "TEXT", byDefault: "'pending'", check: states},
+		{name: c.availableAt, kind: "INTEGER", byDefault: "0"},
+		{name: c.attempts, kind: "INTEGER", byDefault: "0"},
+		{name: c.deliveries, kind: "INTEGER", byDefault: "0"},
+		{name: c.crashes, kind: "INTEGER", byDefault: "0"},
+		{name: c.lastError, kind: "TEXT"},
+		{name: c.failingSince, kind: "INTEGER"},
+		{name: c.publishedAt, kind: "INTEGER"},
 	}
 	if s.byTrigger {
-		list = append(list, relayColumn{c.order, "INTEGER", ""})
+		list = append(list, relayColumn{name: c.order, kind: "INTEGER"})
 	}
 	if s.fillCreated {
-		list = append(list, relayColumn{c.created, "INTEGER", ""})
+		list = append(list, relayColumn{name: c.created, kind: "INTEGER"})
 	}
 	return list
 }
@@ -35,11 +42,12 @@ func (c relayColumn) definition() string {
 	if c.byDefault == "" {
 		return quote(c.name) + " " + c.kind
 	}
-	return quote(c.name) + " " + c.kind + " NOT NULL DEFAULT " + c.byDefault
+	return quote(c.name) + " " + c.kind + " NOT NULL DEFAULT " + c.byDefault + c.check
 }
 
 func (s *schema) pendingIndex() string { return "connectd_" + s.table + "_pending" }
 func (s *schema) stoppedIndex() string { return "connectd_" + s.table + "_stopped" }
+func (s *schema) heldIndex() string    { return "connectd_" + s.table + "_held" }
 func (s *schema) triggerName() string  { return "connectd_" + s.table + "_seq" }
 
 func (s *schema) relayObjects() []object {
@@ -50,7 +58,10 @@ func (s *schema) relayObjects() []object {
 			"what a fetch reads: pending rows in order, however many others are kept"},
 		object{"index", s.stoppedIndex(), "CREATE INDEX IF NOT EXISTS " + quote(s.stoppedIndex()) + " ON " + t +
 			"(" + order + ") WHERE " + state + " = 'dead' OR " + state + " = 'held'",
-			"dead and held rows, for people and for the keys they hold back"})
+			"dead and held rows, for people and for the keys they hold back"},
+		object{"index", s.heldIndex(), "CREATE INDEX IF NOT EXISTS " + quote(s.heldIndex()) + " ON " + t +
+			"(" + order + ") WHERE " + state + " = 'held'",
+			"held rows alone, since dead ones may be kept for ever and the keys that held ones hold back are read often"})
 	if !s.byTrigger {
 		return list
 	}
@@ -67,7 +78,7 @@ func (s *schema) relayObjects() []object {
 			"(" + order + ")", "a row is settled by its " + s.cols.order},
 		object{"trigger", s.triggerName(), "CREATE TRIGGER IF NOT EXISTS " + quote(s.triggerName()) + " AFTER INSERT ON " + t +
 			" WHEN NEW." + order + " IS NULL BEGIN" +
-			" UPDATE connectd_outbox SET last_seq = last_seq + 1 WHERE tbl = " + tbl + ";" +
+			" UPDATE connectd_outbox SET last_seq = max(last_seq, (SELECT coalesce(max(" + order + "), 0) FROM " + t + ")) + 1 WHERE tbl = " + tbl + ";" +
 			" UPDATE " + t + " SET " + order + " = (SELECT last_seq FROM connectd_outbox WHERE tbl = " + tbl + ")" + created + " WHERE " + this + "; END",
 			"numbers each new row; the table's rowid will not do, since SQLite gives that of a deleted row again and VACUUM may change it"})
 }

@@ -84,7 +84,7 @@ func (r *runner) health(now time.Time) Health {
 	if plugin != nil {
 		h.Plugin = plugin.Process()
 		if h.State == Starting && h.Reason == "" {
-			h.Reason = "sink: the process is " + h.Plugin.describe()
+			h.Reason = "sink: the process is not ready: " + h.Plugin.describe()
 		}
 	}
 	if conn != nil {

@@ -66,7 +66,7 @@ func judge(h Health, now time.Time, stale time.Duration) Health {
 	case h.Vacant > 0:
 		h.Reason = fmt.Sprintf("no worker has had a lease on %d of %d partitions for longer than two lease times", h.Vacant, h.Engine.Partitions)
 	case !h.Plugin.Up:
-		h.Reason = "sink: the process is " + h.Plugin.describe()
+		h.Reason = "sink: the process is not ready: " + h.Plugin.describe()
 	case h.Engine.Gate != "open":
 		h.Reason = "sink: the gate is " + h.Engine.Gate
 		if h.Engine.GateReason != "" {
