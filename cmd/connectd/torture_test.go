@@ -121,7 +121,12 @@ func (s *torture) Open(context.Context) error { return nil }
 
 func (s *torture) Deliver(ctx context.Context, batch []core.Record) ([]core.Outcome, error) {
 	outcomes := make([]core.Outcome, len(batch))
+	stopped := map[string]bool{} // keys with a record that was not delivered
 	for i, r := range batch {
+		if r.Keyed && stopped[r.Key] {
+			outcomes[i].Kind = core.NotAttempted
+			continue
+		}
 		outcomes[i].Kind = core.Delivered
 		switch r.Type {
 		case "crash":
@@ -136,6 +141,7 @@ func (s *torture) Deliver(ctx context.Context, batch []core.Record) ([]core.Outc
 			return nil, errors.New("no template for this record")
 		case "refuse":
 			outcomes[i] = core.Outcome{Kind: core.Permanent, Code: "invalid", Message: "the destination will never take it"}
+			stopped[r.Key] = true
 			continue
 		case "shout":
 			fmt.Printf("%s", bytes.Repeat([]byte("x"), 1<<20))
