@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"github.com/connectd/connectd/core"
@@ -87,7 +88,8 @@ func (m *machine) freeSlot(b *batch) {
 
 // claimGate asks for the send gate alone when some partition has a suspect that could go, forms the careful batch
 // once it is held, and leaves the queue when there is none any more. A careful batch takes no slot into account: normal
-// batches that wait for the gate may hold them all.
+// batches that wait for the gate may hold them all. Between two careful batches a normal one is answered, if there is one:
+// many suspects that take their time must not keep the other rows waiting.
 func (m *machine) claimGate(now time.Duration) {
 	if m.off.gate || m.careful != nil {
 		return
@@ -96,6 +98,9 @@ func (m *machine) claimGate(now time.Duration) {
 	var first *entry
 	if ok, _ := m.valve.open(now); ok && !m.draining {
 		p, first = m.nextSuspect()
+	}
+	if first != nil && !m.claimed && m.owed && (m.inFlight > 0 || m.stepping()) {
+		return
 	}
 	if first == nil {
 		if m.claimed {
@@ -111,9 +116,14 @@ func (m *machine) claimGate(now time.Duration) {
 	}
 }
 
+// stepping reports whether some partition has a step under way, and so cannot form a batch now.
+func (m *machine) stepping() bool {
+	return slices.ContainsFunc(m.parts, func(p *partition) bool { return p.stepping })
+}
+
 // endCareful gives the send gate back.
 func (m *machine) endCareful() {
-	m.careful, m.claimed = nil, false
+	m.careful, m.claimed, m.owed = nil, false, true
 	m.gate.drop(m)
 }
 
@@ -189,6 +199,9 @@ func (m *machine) delivered(b *batch, ans answer, now time.Duration) {
 	}
 	b.stage, b.ans = answered, ans
 	m.judgeSink(b, now)
+	if !b.careful && !(b.probe && m.valve.reason == "") { // a probe that passed goes before the batch that is owed
+		m.owed = false
+	}
 	if b.careful && m.off.gateEarly {
 		m.endCareful()
 	}

@@ -70,7 +70,8 @@
 // the process's send gate for itself, from before its announcement until its settlement is confirmed: whatever dies meanwhile died of
 // it. So an innocent row stops at three and is delivered, and a killer is dead after six. A timeout counts only when the sink's Health
 // answered before and after it. After a burial the next one needs a delivery in between; else the connector is quarantined, since it
-// may be the sink that dies on everything.
+// may be the sink that dies on everything. Between two careful batches a normal one has its turn, so many suspects that take their
+// time do not stop the table; and where only suspects and rows that fail their calls are left, they probe a closed gate by turns.
 //
 // # What is not promised
 //

@@ -41,6 +41,7 @@ type machine struct {
 	inFlight  int // batches announced or being announced, and not answered
 	careful   *batch
 	claimed   bool // the send gate is held or waited for
+	owed      bool // a normal batch goes before the next careful one
 	turn      int  // the partition that may begin first
 	draining  bool
 	published int64

@@ -27,6 +27,17 @@ func (m *machine) form(p *partition, now time.Duration) *batch {
 		m.pick(b, func(e *entry) bool { return e.row.Crashes == 0 && p.level(e) == 0 })
 	}
 	if len(b.entries) == 0 {
+		if m.valve.reason != "" && !m.owed && !m.off.gate {
+			if _, first := m.nextSuspect(); first != nil {
+				return nil // by turns, or rows that fail their calls would keep the valve closed before it for ever
+			}
+		}
+		if m.valve.reason != "" {
+			least := p.leastTrouble()
+			m.pick(b, func(e *entry) bool { return e.row.Crashes <= 1 && p.trouble[e.row.Record.Seq].calls <= least })
+		}
+	}
+	if len(b.entries) == 0 {
 		m.pick(b, func(e *entry) bool { return e.row.Crashes <= 1 || m.off.gate })
 	}
 	if len(b.entries) == 0 {
@@ -73,6 +84,18 @@ func (m *machine) pick(b *batch, may func(*entry) bool) {
 
 // alone is the level of trouble from which a row is sent alone: batches of 500 become 62, then 7, then 1.
 const alone = 3
+
+// leastTrouble is how many calls failed with the free row that was tried least. Such rows are the first to probe a closed
+// valve: one that works opens it, and those that fail every call would come before it for ever if they came by seq.
+func (p *partition) leastTrouble() int {
+	least := math.MaxInt
+	for _, e := range p.order {
+		if !e.gone && e.batch == nil && e.row.Crashes <= 1 {
+			least = min(least, p.trouble[e.row.Record.Seq].calls)
+		}
+	}
+	return least
+}
 
 // level is how much trouble a row is in: 0 none, alone the most.
 func (p *partition) level(e *entry) int { return min(p.trouble[e.row.Record.Seq].calls, alone) }
