@@ -10,12 +10,14 @@
 // one at a time and shows what breaks.
 //
 //	leases.go     take, renew, share, hand over
-//	partition.go  a partition's memory: reading, keys that wait, the floor
+//	partition.go  a partition's memory, and the keys that wait
+//	read.go       reading into it, the floor
 //	pick.go       which rows go together
 //	batch.go      a batch's stages, and when it may be sent
 //	step.go       the transaction that settles and announces; repeating it
 //	judge.go      from outcomes to settlements
 //	valve.go      the connector's sink gate
+//	troubles.go   what fails at the source
 //	gate.go       the process's send gate
 //
 // # Leases

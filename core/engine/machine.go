@@ -3,7 +3,6 @@ package engine
 import (
 	"log/slog"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/connectd/connectd/core"
@@ -182,131 +181,6 @@ func (m *machine) slots() int {
 		return min(n, m.policy.InFlight)
 	}
 	return m.policy.InFlight
-}
-
-// read issues the next read of p if one is due and there is room for it.
-func (m *machine) read(p *partition, now time.Duration) {
-	if p.draining || m.draining || p.reading {
-		return
-	}
-	rows, bytes := m.room(p)
-	if rows < max(m.rowShare()/4, 1) || bytes <= 0 {
-		m.lastRead = now // memory is full: there is no need to read
-		return
-	}
-	if !m.at(p.readAgain, now) {
-		return
-	}
-	if !p.scanning {
-		if due, at := p.scanDue(now); due {
-			p.rescan(m, now)
-		} else {
-			m.at(at, now)
-		}
-	}
-	switch {
-	case p.needBlock && m.policy.Ordered:
-		m.do(opBlocking{p})
-	case p.scanning || m.at(p.nextRead, now):
-		m.do(opFetch{p, m.request(p)})
-	default:
-		return
-	}
-	p.reading, p.readSince = true, now
-}
-
-// blocking reports the answer of opBlocking.
-func (m *machine) blocking(p *partition, blocks []core.Block, err error, now time.Duration) {
-	p.reading = false
-	if m.readFailed(p, "blocking", err, now) || p.lost {
-		return
-	}
-	p.needBlock = false
-	clear(p.blocked)
-	for _, b := range blocks {
-		p.blocked[b.Key] = b.Seq
-	}
-}
-
-// fetched reports the answer of opFetch.
-func (m *machine) fetched(p *partition, page core.Page, err error, now time.Duration) {
-	p.reading = false
-	m.obs.Read(len(page.Rows), now-p.readSince, err)
-	if m.readFailed(p, "fetch", err, now) || p.lost {
-		return
-	}
-	m.take(p, page, now)
-}
-
-func (m *machine) readFailed(p *partition, call string, err error, now time.Duration) bool {
-	if !p.lost {
-		m.sourceSaid(call, p.lease.Part, err)
-	}
-	if err == nil {
-		m.lastRead = now
-		return false
-	}
-	p.needBlock = p.needBlock || p.scanning
-	if p.scanning {
-		p.rescan(m, now)
-	}
-	p.readAgain = now + m.pause(call, p.lease.Part)
-	return true
-}
-
-// trouble is one of the source's calls that fails. Each has its own count: while a table cannot be read, heartbeats may
-// go on, and their success says nothing about the table.
-type trouble struct {
-	call     string
-	part     int // 0 for calls about no partition
-	failures int // in a row
-	err      string
-}
-
-// sourceSaid keeps count of a call's failures for its backoff, and tells each change of the source's state once.
-func (m *machine) sourceSaid(call string, part int, err error) {
-	i := slices.IndexFunc(m.troubles, func(t trouble) bool { return t.call == call && t.part == part })
-	switch {
-	case err == nil && i < 0:
-	case err == nil:
-		failures := m.troubles[i].failures
-		m.troubles = slices.Delete(m.troubles, i, i+1)
-		if len(m.troubles) == 0 {
-			m.log.Info("source answers again", "connector", m.name, "failures", failures)
-		}
-	case i < 0:
-		if !slices.ContainsFunc(m.troubles, func(t trouble) bool { return t.call == call }) {
-			m.log.Warn("source call failed; trying again", "connector", m.name, "error", err)
-		}
-		m.troubles = append(m.troubles, trouble{call, part, 1, err.Error()})
-	default:
-		m.troubles[i].failures++
-		m.troubles[i].err = err.Error()
-	}
-}
-
-// untroubled forgets failures of calls that will not be made again.
-func (m *machine) untroubled(gone func(trouble) bool) {
-	m.troubles = slices.DeleteFunc(m.troubles, gone)
-}
-
-// sourceErr is what fails at the source; of several calls the one that has failed longest.
-func (m *machine) sourceErr() string {
-	if len(m.troubles) == 0 {
-		return ""
-	}
-	return m.troubles[0].err
-}
-
-// pause is the backoff of a source call that failed.
-func (m *machine) pause(call string, part int) time.Duration {
-	failures := 0
-	for _, t := range m.troubles {
-		if t.call == call && t.part == part {
-			failures = t.failures
-		}
-	}
-	return 10*time.Millisecond + jitter(m.rand, 50*time.Millisecond, 2*time.Second, failures)
 }
 
 // wake makes all partitions read now: something may have been committed.

@@ -81,11 +81,10 @@ func (t texts) fill(text string) string { return t.names.Replace(text) }
 //
 // The casts give bytes as they are stored, and keep the driver from reading text in a column declared DATETIME as a
 // time. For the same reason created has its plus sign: an expression has no declared type. SQLite keeps any text in a
-// column of integers; one row with such a number must not keep the others from being read, so that is 0 here.
+// column of integers; a row with such a counter is invalid, and does not keep the others from being read.
 const rowColumns = `{order}, CAST({id} AS TEXT), CAST({key} AS TEXT), CAST({route} AS TEXT), CAST({type} AS TEXT), CAST({payload} AS BLOB),
 	CAST({headers} AS TEXT), +{created},
-	CASE WHEN {deliveries} <> 0 OR {available_at} <> 0 OR {attempts} <> 0 OR {crashes} <> 0 THEN json_array(
-		CAST({deliveries} AS INTEGER), CAST({attempts} AS INTEGER), CAST({crashes} AS INTEGER),
+	CASE WHEN {deliveries} <> 0 OR {available_at} <> 0 OR {attempts} <> 0 OR {crashes} <> 0 THEN json_array({deliveries}, {attempts}, {crashes},
 		CASE {available_at} WHEN 0 THEN 0 ELSE min(max(CAST({available_at} AS INTEGER), 0), 9000000000000000) - {now} END,
 		CASE WHEN {failing_since} IS NULL THEN 0 ELSE max({now} - CAST({failing_since} AS INTEGER), 1) END) END`
 

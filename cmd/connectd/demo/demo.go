@@ -117,11 +117,12 @@ func (d *Demo) play(ctx context.Context, s *screen, shop *shop, relay *relay, ar
 		<-watched
 	}()
 	began := time.Now()
-	for n, act := range []func(context.Context, *screen) error{relay.killSink, relay.killAndRestart} {
+	moment := func() { shop.sending(ctx, time.Second) }
+	for n, act := range []func(context.Context, *screen, func()) error{relay.killSink, relay.killAndRestart} {
 		if err := pause(ctx, time.Until(began.Add(d.Length*time.Duration(n+1)/3))); err != nil {
 			return err
 		}
-		if err := act(ctx, s); err != nil {
+		if err := act(ctx, s, moment); err != nil {
 			return err
 		}
 	}

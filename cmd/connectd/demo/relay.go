@@ -121,16 +121,17 @@ func (r *relay) sinkPID(ctx context.Context) (int, error) {
 	return 0, nil
 }
 
-// killSink kills the sink's process and waits until another one has taken its place.
-func (r *relay) killSink(ctx context.Context, s *screen) error {
+// killSink kills the sink's process when moment returns, and waits until another one has taken its place.
+func (r *relay) killSink(ctx context.Context, s *screen, moment func()) error {
 	victim, err := r.otherSink(ctx, 0)
 	if err != nil {
 		return err
 	}
-	s.accident("kill -9 the sink's process (pid %d)", victim)
+	moment()
 	if err := syscall.Kill(victim, syscall.SIGKILL); err != nil {
 		return fmt.Errorf("kill the sink's process: %w", err)
 	}
+	s.accident("kill -9 the sink's process in the middle of a batch (pid %d)", victim)
 	next, err := r.otherSink(ctx, victim)
 	if err != nil {
 		return err
@@ -157,10 +158,12 @@ func (r *relay) otherSink(ctx context.Context, not int) (int, error) {
 	}
 }
 
-// killAndRestart kills the daemon and starts another one.
-func (r *relay) killAndRestart(ctx context.Context, s *screen) error {
-	s.accident("kill -9 connectd (pid %d); its lease runs out in 2 seconds", r.pid())
+// killAndRestart kills the daemon when moment returns, and starts another one.
+func (r *relay) killAndRestart(ctx context.Context, s *screen, moment func()) error {
+	victim := r.pid()
+	moment()
 	r.kill()
+	s.accident("kill -9 connectd in the middle of a batch (pid %d); its lease runs out in 2 seconds", victim)
 	if err := pause(ctx, 500*time.Millisecond); err != nil {
 		return err
 	}

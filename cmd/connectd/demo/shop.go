@@ -107,6 +107,18 @@ func (s *shop) counts() (committed, rolledBack int) {
 	return len(s.committed), len(s.rolledBack)
 }
 
+// sending waits until the table names rows that are being sent, for at most limit: a crash in that moment leaves in doubt
+// whether they were.
+func (s *shop) sending(ctx context.Context, limit time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for found := false; !found && ctx.Err() == nil; {
+		if s.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM connectd_inflight)").Scan(&found) != nil {
+			return
+		}
+	}
+}
+
 // drained waits until the table has no pending row.
 func (s *shop) drained(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)

@@ -1,0 +1,179 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/engine"
+	"github.com/connectd/connectd/core/memory"
+)
+
+func TestG4AKeyInBackoffHoldsBackOnlyItself(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.add("slow-0", "slow")
+		for i := range 100_000 {
+			w.add(fmt.Sprintf("slow-%d", i+1), "slow")
+		}
+		w.insert(2000, 20)
+		w.sink.Decide(func(r core.Record) core.Outcome {
+			if r.ID == "slow-0" {
+				return core.Outcome{Kind: core.Retryable, RetryAfter: time.Hour}
+			}
+			return core.Outcome{Kind: core.Delivered}
+		})
+		defer w.start(w.connector(nil))()
+		others := func() bool { return w.states()[core.Published] == 2000 }
+		w.wait(5*time.Second, "the other keys published", others)
+		if sent := w.sent(); sent["slow-1"] > 0 {
+			t.Error("slow-1 overtook slow-0")
+		}
+		time.Sleep(10 * time.Minute)
+		w.insert(500, 20)
+		w.wait(2*time.Second, "later rows of other keys published", func() bool { return w.states()[core.Published] == 2500 })
+	})
+}
+
+func TestG4ASlowCallHoldsUpItsKeyNotTheTable(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.add("stuck", "s")
+		release := make(chan struct{})
+		w.sink.Before(func(ctx context.Context, batch []core.Record) error {
+			if batch[0].ID == "stuck" {
+				return memory.Block(release)(ctx, batch)
+			}
+			return nil
+		})
+		defer w.start(w.connector(func(c *engine.Connector) { c.Policy.Timeout = time.Minute }))()
+		w.wait(time.Second, "the slow call runs", func() bool { return w.sink.Calls() == 1 })
+		w.insert(1000, 10)
+		w.wait(5*time.Second, "others published", func() bool { return w.states()[core.Published] == 1000 })
+		close(release)
+		w.publishAll(time.Second)
+	})
+}
+
+func TestG4SlowKeysLeaveRoomInMemoryForOthers(t *testing.T) {
+	for _, test := range []struct {
+		name             string
+		rows, keys, size int
+	}{
+		{"one key of large rows", 300, 1, 100_000},
+		{"seven keys of many rows", 28_000, 7, 2},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, 1, func(w *world) {
+				for i := range test.rows {
+					tx := w.source.Begin()
+					tx.Insert(memory.Row{
+						ID: fmt.Sprintf("slow-%d", i), Key: fmt.Sprintf("slow%d", i%test.keys), Keyed: true,
+						Payload: []byte(strings.Repeat("x", test.size)),
+					})
+					tx.Commit()
+				}
+				w.insert(200, 10)
+				w.sink.Before(func(ctx context.Context, batch []core.Record) error {
+					for _, r := range batch {
+						if strings.HasPrefix(r.Key, "slow") {
+							return memory.Delay(25*time.Second)(ctx, batch)
+						}
+					}
+					return nil
+				})
+				defer w.start(w.connector(nil))()
+				// Some of them may be in a batch with a slow one.
+				w.wait(60*time.Second, "the other keys published", func() bool { return w.row("id-199").State == core.Published })
+			})
+		})
+	}
+}
+
+// An old transaction keeps the floor down, and above it more keys wait than a read can leave out by name.
+func TestG4ManyWaitingKeysBehindAnOpenTransactionStopNobody(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		open := w.source.Begin()
+		open.Insert(memory.Row{ID: "open"})
+		for i := range 11_000 {
+			w.add(fmt.Sprintf("bad-%d", i), fmt.Sprintf("b%d", i))
+			w.add(fmt.Sprintf("good-%d", i), "")
+		}
+		w.sink.Decide(func(r core.Record) core.Outcome {
+			if strings.HasPrefix(r.ID, "bad") {
+				return core.Outcome{Kind: core.Retryable, RetryAfter: time.Hour}
+			}
+			return core.Outcome{Kind: core.Delivered}
+		})
+		f := &faultySource{Source: w.source}
+		defer w.start(w.connector(func(c *engine.Connector) {
+			c.Source, c.Policy.MaxRecords, c.Policy.InFlight = f, 50, 2
+		}))()
+		w.wait(5*time.Minute, "the good ones published", func() bool { return w.states()[core.Published] == 11_000 })
+		reads := f.count("fetch")
+		time.Sleep(10 * time.Second)
+		if n := f.count("fetch") - reads; n > 2000 {
+			t.Errorf("%d reads in 10s that found nothing", n)
+		}
+		w.add("late", "k")
+		w.wait(5*time.Second, "a later row published", func() bool { return w.row("late").State == core.Published })
+		open.Commit()
+		w.wait(5*time.Second, "the old transaction's row published", func() bool { return w.row("open").State == core.Published })
+	})
+}
+
+// What a person changes while a reading from the start is under way may be behind it, or its key was read as blocked.
+func TestAPersonsChangeDuringAReadingFromTheStartIsSeenSoon(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.add("bad", "k")
+		w.add("next", "k")
+		w.sink.Decide(func(r core.Record) core.Outcome {
+			if r.ID == "bad" {
+				return core.Outcome{Kind: core.Permanent, Code: "422"}
+			}
+			return core.Outcome{Kind: core.Delivered}
+		})
+		f := &faultySource{Source: w.source}
+		defer w.start(w.connector(func(c *engine.Connector) { c.Source, c.Policy.BlockOnDead = f, true }))()
+		w.wait(5*time.Second, "bad is dead", func() bool { return w.row("bad").State == core.Dead })
+		f.set(func(ctx context.Context, call string) error { // a page takes longer than the pause between heartbeats
+			if call == "fetch" {
+				return memory.Delay(12*time.Second)(ctx, nil)
+			}
+			return nil
+		})
+		before := f.count("blocking")
+		w.wait(3*time.Minute, "a reading from the start", func() bool { return f.count("blocking") > before })
+		time.Sleep(time.Second)
+		if err := w.source.Skip(t.Context(), "bad", "person"); err != nil {
+			t.Fatal(err)
+		}
+		w.wait(40*time.Second, "next published", func() bool { return w.row("next").State == core.Published })
+	})
+}
+
+// farSource says of every row that it is due in the far future.
+type farSource struct{ *faultySource }
+
+func (f *farSource) Fetch(ctx context.Context, req core.FetchRequest) (core.Page, error) {
+	page, err := f.faultySource.Fetch(ctx, req)
+	for i := range page.Rows {
+		page.Rows[i].Wait = math.MaxInt64
+	}
+	return page, err
+}
+
+func TestRowsDueInTheFarFutureCostNoReadings(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.add("never", "")
+		w.add("never either", "k")
+		f := &farSource{&faultySource{Source: w.source}}
+		defer w.start(w.connector(func(c *engine.Connector) { c.Source = f }))()
+		time.Sleep(10 * time.Minute)
+		if n := f.count("blocking"); n > 15 {
+			t.Errorf("%d readings from the start in ten minutes", n)
+		}
+	})
+}

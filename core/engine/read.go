@@ -1,0 +1,221 @@
+package engine
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/connectd/connectd/core"
+)
+
+// read issues the next read of p if one is due and there is room for it.
+func (m *machine) read(p *partition, now time.Duration) {
+	if p.draining || m.draining || p.reading {
+		return
+	}
+	rows, bytes := m.room(p)
+	if rows < max(m.rowShare()/4, 1) || bytes <= 0 {
+		m.lastRead = now // memory is full: there is no need to read
+		return
+	}
+	if !m.at(p.readAgain, now) {
+		return
+	}
+	if !p.scanning {
+		if due, at := p.scanDue(now); due {
+			p.rescan(m, now)
+		} else {
+			m.at(at, now)
+		}
+	}
+	switch {
+	case p.needBlock && m.policy.Ordered:
+		m.do(opBlocking{p})
+	case p.scanning || m.at(p.nextRead, now):
+		m.do(opFetch{p, m.request(p)})
+	default:
+		return
+	}
+	p.reading, p.readSince = true, now
+}
+
+// blocking reports the answer of opBlocking.
+func (m *machine) blocking(p *partition, blocks []core.Block, err error, now time.Duration) {
+	p.reading = false
+	if m.readFailed(p, "blocking", err, now) || p.lost {
+		return
+	}
+	p.needBlock = false
+	clear(p.blocked)
+	for _, b := range blocks {
+		p.blocked[b.Key] = b.Seq
+	}
+}
+
+// fetched reports the answer of opFetch.
+func (m *machine) fetched(p *partition, page core.Page, err error, now time.Duration) {
+	p.reading = false
+	m.obs.Read(len(page.Rows), now-p.readSince, err)
+	if m.readFailed(p, "fetch", err, now) || p.lost {
+		return
+	}
+	m.take(p, page, now)
+}
+
+func (m *machine) readFailed(p *partition, call string, err error, now time.Duration) bool {
+	if !p.lost {
+		m.sourceSaid(call, p.lease.Part, err)
+	}
+	if err == nil {
+		m.lastRead = now
+		return false
+	}
+	p.needBlock = p.needBlock || p.scanning
+	if p.scanning {
+		p.rescan(m, now)
+	}
+	p.readAgain = now + m.pause(call, p.lease.Part)
+	return true
+}
+
+// rescan sends the reading position back to the start. Keys that may go on leave behind; blocked ones too, since the
+// blocked keys are read anew before the rows.
+func (p *partition) rescan(m *machine, now time.Duration) {
+	p.scanning, p.needBlock = true, true
+	p.pos = 0
+	p.scanBegan = now
+	p.ready, p.scanAt = never, never
+	for key, until := range p.behind {
+		switch {
+		case until == whenRoom:
+			if m.nearlyDone(p.keys[key]) {
+				delete(p.behind, key)
+			}
+		case until == never || until <= now:
+			delete(p.behind, key)
+		default:
+			p.ready = min(p.ready, until)
+		}
+	}
+	for seq, until := range p.waiting {
+		if until <= now {
+			delete(p.waiting, seq)
+		} else {
+			p.ready = min(p.ready, until)
+		}
+	}
+}
+
+// scanDue reports whether a reading from the start is due, and else when to ask again.
+func (p *partition) scanDue(now time.Duration) (bool, time.Duration) {
+	at := min(p.scanAt, max(p.ready, p.scanAgain))
+	return now >= at, at
+}
+
+// after is where the next read begins: at the floor, so that rows that committed late are found, and in the same
+// snapshot as the rows that follow; at pos while that is on its way from the start.
+func (p *partition) after(m *machine) int64 {
+	if m.off.floor {
+		return p.pos
+	}
+	return min(p.floor, p.pos)
+}
+
+// request builds the next read. It passes over the rows in memory, by name: a settlement may commit between the read's
+// snapshot and its answer, and a row just settled must not come back with its old numbers. (So reads and settlements of a
+// partition may overlap. A page is built into memory with what memory says when it arrives: keys that began to wait
+// meanwhile are dropped.)
+func (m *machine) request(p *partition) core.FetchRequest {
+	req := core.FetchRequest{Part: p.lease.Part, After: p.after(m)}
+	rows, bytes := m.room(p)
+	req.Limit, req.MaxBytes = max(rows, 1)<<p.crowd, max(bytes, 1)<<p.crowd
+	for _, e := range p.order {
+		if s := e.row.Record.Seq; !e.gone && s > req.After && !m.off.known {
+			req.Known = append(req.Known, s)
+		}
+	}
+	if len(p.waiting) > 0 {
+		for seq := range p.waiting {
+			if seq > req.After {
+				req.Known = append(req.Known, seq)
+			}
+		}
+		slices.Sort(req.Known)
+	}
+	for key := range p.behind {
+		if len(req.Exclude) == m.exclude {
+			break
+		}
+		req.Exclude = append(req.Exclude, key)
+	}
+	slices.Sort(req.Exclude)
+	return req
+}
+
+// take puts a page into memory and moves the reading position and the floor.
+//
+// Between the floor and pos there may be more rows that must wait than a read can leave out by name. When a page was cut
+// before pos for that, the next one may be twice as long, or it would end at the same place for ever. What then does not fit
+// into memory is left for the next read.
+func (m *machine) take(p *partition, page core.Page, now time.Duration) {
+	taken, before := 0, p.pos
+	end := int64(math.MaxInt64) // how far this read went; a page that was cut may end behind pos
+	for i, r := range page.Rows {
+		if rows, bytes := m.room(p); p.crowd > 0 && i > 0 && (rows <= 0 || bytes <= 0) {
+			page.More, end = true, page.Rows[i-1].Record.Seq
+			break
+		}
+		if m.admit(p, r, now) {
+			taken++
+		}
+		if p.pos = max(p.pos, r.Record.Seq); page.More {
+			end = r.Record.Seq
+		}
+	}
+	stuck := page.More && taken == 0 && end <= before
+	if stuck {
+		p.crowd = min(p.crowd+1, maxCrowd)
+	} else if !page.More {
+		p.crowd = max(p.crowd-1, 0)
+	}
+	if p.scanning && (!page.More || p.pos >= p.high) {
+		p.scanning = false
+		p.pos = max(p.pos, p.high)
+		p.scanAt = min(p.scanAt, now+around(m.rand, rescanEvery))
+		p.scanAgain = now + max(rescanPause, min(4*(now-p.scanBegan), 5*time.Second))
+	}
+	p.high = max(p.high, p.pos)
+	p.raiseFloor(page.Horizon, end, now)
+	switch {
+	case stuck:
+		p.nextRead = now + m.policy.PollMin
+	case page.More || p.scanning:
+		p.nextRead = now
+	case taken > 0:
+		p.idle = m.policy.PollMin
+		p.nextRead = now + around(m.rand, p.idle)
+	default:
+		p.idle = min(max(2*p.idle, m.policy.PollMin), m.policy.PollMax)
+		p.nextRead = now + around(m.rand, p.idle)
+	}
+}
+
+// raiseFloor moves the floor to positions noted before every transaction that ran then had ended, as far as this read
+// went; and notes the present position.
+func (p *partition) raiseFloor(h *core.Horizon, end int64, now time.Duration) {
+	if h == nil {
+		p.floor = max(p.floor, p.pos)
+		return
+	}
+	for len(p.notes) > 0 {
+		n := p.notes[0]
+		if h.Oldest < n.next || now-n.at < floorNoteAge || n.pos > end {
+			break
+		}
+		p.floor = max(p.floor, n.pos)
+		p.notes = p.notes[1:]
+	}
+	if k := len(p.notes); k == 0 || (now-p.notes[k-1].at >= time.Second && k < maxNotes) {
+		p.notes = append(p.notes, note{pos: p.pos, next: h.Next, at: now})
+	}
+}
