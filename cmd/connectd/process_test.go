@@ -20,7 +20,7 @@ import (
 )
 
 // patience bounds every wait of these tests; the machine may be busy.
-const patience = 15 * time.Second
+const patience = 60 * time.Second
 
 // eventually waits until ok, or fails the test with what was last said about it.
 func eventually(t *testing.T, what string, ok func() (bool, string)) {
