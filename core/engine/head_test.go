@@ -15,6 +15,7 @@ import (
 // A full batch of bad rows at the head of the table, as many as a batch may have, must not fill every batch from then on:
 // the good rows behind them are delivered soon, whatever is bad about the others (B7).
 func TestB7AFullBatchOfBadRowsAtTheHeadStopsNobody(t *testing.T) {
+	const batch = 100
 	hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 	for name, c := range map[string]struct {
 		decide func(core.Record) core.Outcome
@@ -31,7 +32,7 @@ func TestB7AFullBatchOfBadRowsAtTheHeadStopsNobody(t *testing.T) {
 			t.Run(name+" "+keyed, func(t *testing.T) {
 				inBubble(t, 1, func(w *world) {
 					bad := func(r core.Record) bool { return strings.HasPrefix(r.ID, "bad") }
-					for i := range engine.DefaultPolicy().MaxRecords {
+					for i := range batch {
 						key := keyed
 						if keyed != "" {
 							key += fmt.Sprint(i)
@@ -44,7 +45,7 @@ func TestB7AFullBatchOfBadRowsAtTheHeadStopsNobody(t *testing.T) {
 							w.add(fmt.Sprint("good-", w.n), fmt.Sprint("good-key-", i%50))
 						}
 					}
-					good(1000)
+					good(300)
 					w.sink.Decide(func(r core.Record) core.Outcome {
 						if bad(r) && c.decide != nil {
 							return c.decide(r)
@@ -60,11 +61,13 @@ func TestB7AFullBatchOfBadRowsAtTheHeadStopsNobody(t *testing.T) {
 						return nil
 					})
 					// One call at a time: nothing else goes while a bad batch is on its way.
-					defer w.start(w.connector(func(c *engine.Connector) { c.Policy.Timeout, c.Policy.InFlight = 2*time.Second, 1 }))()
-					w.wait(c.soon, "the good rows published", func() bool { return w.states()[core.Published] == 1000 })
+					defer w.start(w.connector(func(c *engine.Connector) {
+						c.Policy.MaxRecords, c.Policy.InFlight, c.Policy.Timeout = batch, 1, 2*time.Second
+					}))()
+					w.wait(c.soon, "the good rows published", func() bool { return w.states()[core.Published] == 300 })
 					time.Sleep(2 * time.Minute)
-					good(1000)
-					w.wait(c.soon, "later ones too", func() bool { return w.states()[core.Published] == 2000 })
+					good(300)
+					w.wait(c.soon, "later ones too", func() bool { return w.states()[core.Published] == 600 })
 				})
 			})
 		}
