@@ -195,6 +195,9 @@ func (m *machine) delivered(b *batch, ans answer, now time.Duration) {
 	m.noteAnswer(b, ans)
 	m.freeSlot(b)
 	if b.p.lost {
+		if b == m.careful { // it was cancelled; until now it might still have killed something
+			m.endCareful()
+		}
 		return
 	}
 	b.stage, b.ans = answered, ans

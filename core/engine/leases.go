@@ -185,7 +185,7 @@ func (m *machine) suspend(p *partition, now time.Duration, why string) {
 	for _, b := range p.batchesIn(formed) {
 		m.dissolve(b)
 	}
-	if m.careful != nil && m.careful.p == p && now >= p.deadline {
+	if b := m.careful; b != nil && b.p == p && now >= p.deadline && b.stage != sending {
 		m.endCareful()
 	}
 	if !m.renewing {
@@ -214,7 +214,7 @@ func (m *machine) forget(p *partition) {
 			m.freeSlot(b)
 		}
 	}
-	if m.careful != nil && m.careful.p == p {
+	if b := m.careful; b != nil && b.p == p && b.stage != sending {
 		m.endCareful()
 	}
 }

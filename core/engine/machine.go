@@ -111,7 +111,7 @@ func (m *machine) work(p *partition, now time.Duration) {
 		m.suspend(p, now, "its deadline passed without a confirmed renewal")
 	}
 	if p.suspended {
-		if m.careful != nil && m.careful.p == p && m.at(p.deadline, now) {
+		if b := m.careful; b != nil && b.p == p && m.at(p.deadline, now) && b.stage != sending {
 			m.endCareful()
 		}
 		return

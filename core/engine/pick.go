@@ -33,8 +33,8 @@ func (m *machine) form(p *partition, now time.Duration) *batch {
 			}
 		}
 		if m.valve.reason != "" {
-			least := p.leastTrouble()
-			m.pick(b, func(e *entry) bool { return e.row.Crashes <= 1 && p.trouble[e.row.Record.Seq].calls <= least })
+			least := m.leastTrouble(p)
+			m.pick(b, func(e *entry) bool { return e.row.Crashes <= 1 && p.calls(e) <= least })
 		}
 	}
 	if len(b.entries) == 0 {
@@ -85,20 +85,32 @@ func (m *machine) pick(b *batch, may func(*entry) bool) {
 // alone is the level of trouble from which a row is sent alone: batches of 500 become 62, then 7, then 1.
 const alone = 3
 
-// leastTrouble is how many calls failed with the free row that was tried least. Such rows are the first to probe a closed
-// valve: one that works opens it, and those that fail every call would come before it for ever if they came by seq.
-func (p *partition) leastTrouble() int {
+// leastTrouble is how many calls failed with the row that was tried least, of those that are the first of their key. Such
+// rows are the first to probe a closed valve: one that works opens it, and those that fail every call would come before
+// it for ever if they came by seq.
+func (m *machine) leastTrouble(p *partition) int {
 	least := math.MaxInt
+	var seen map[string]bool
 	for _, e := range p.order {
-		if !e.gone && e.batch == nil && e.row.Crashes <= 1 {
-			least = min(least, p.trouble[e.row.Record.Seq].calls)
+		if e.gone || e.batch != nil {
+			continue
+		}
+		if key, keyed := m.key(&e.row); keyed {
+			if m.busy(p, key) || seen[key] {
+				continue
+			}
+			seen = leave(seen, key)
+		}
+		if e.row.Crashes <= 1 {
+			least = min(least, p.calls(e))
 		}
 	}
 	return least
 }
 
-// level is how much trouble a row is in: 0 none, alone the most.
-func (p *partition) level(e *entry) int { return min(p.trouble[e.row.Record.Seq].calls, alone) }
+// calls is how many calls in a row failed as a whole with e, and level how much trouble that is: 0 none, alone the most.
+func (p *partition) calls(e *entry) int { return p.trouble[e.row.Record.Seq].calls }
+func (p *partition) level(e *entry) int { return min(p.calls(e), alone) }
 
 func leave(left map[string]bool, key string) map[string]bool {
 	if left == nil {
@@ -108,28 +120,35 @@ func leave(left map[string]bool, key string) map[string]bool {
 	return left
 }
 
-// nextSuspect returns a row that could be sent now, carefully. While the sink is on trial, rows whose next crash would
-// be their last come after all others: one of those may be delivered and clear the sink.
+// nextSuspect returns a row that could be sent now, carefully: of those that may be, the one with which the fewest calls
+// failed as a whole, so that one which fails every call is not in the way of the others. While the sink is on trial, rows
+// whose next crash would be their last come after all others: one of those may be delivered and clear the sink.
 func (m *machine) nextSuspect() (*partition, *entry) {
 	limits := []int{core.MaxCrashes - 2, math.MaxInt}
 	if !m.valve.onTrial {
 		limits = limits[1:]
 	}
 	for _, most := range limits {
+		var in *partition
+		var first *entry
 		for _, p := range m.parts {
-			if e := m.firstSuspect(p, most); e != nil {
-				return p, e
+			if e := m.firstSuspect(p, most); e != nil && (first == nil || p.calls(e) < in.calls(first)) {
+				in, first = p, e
 			}
+		}
+		if first != nil {
+			return in, first
 		}
 	}
 	return nil, nil
 }
 
-// firstSuspect returns the first row of p, of at most so many crashes, that could be sent now, carefully.
+// firstSuspect returns the row of p, of at most so many crashes, that goes next of those that could be sent carefully.
 func (m *machine) firstSuspect(p *partition, most int) *entry {
 	if p.suspects == 0 || p.suspended || p.draining || p.lost {
 		return nil
 	}
+	var first *entry
 	left := map[string]bool{}
 	for _, e := range p.order {
 		key, keyed := m.key(&e.row)
@@ -137,23 +156,25 @@ func (m *machine) firstSuspect(p *partition, most int) *entry {
 			continue
 		}
 		if careful, _ := suspect(e); careful && e.row.Crashes <= most && m.unsendable(e) == "" {
-			return e
+			if first == nil || p.calls(e) < p.calls(first) {
+				first = e
+			}
 		}
 		if keyed {
 			left[key] = true
 		}
 	}
-	return nil
+	return first
 }
 
-// formCareful makes the careful batch that begins with first: that row alone, or, at two crashes, with others that
-// stand there too.
+// formCareful makes the careful batch that begins with first: that row by itself, or, at two crashes, with later ones that
+// stand there too and are in the same trouble.
 func (m *machine) formCareful(p *partition, first *entry) *batch {
 	b := &batch{p: p, careful: true, entries: []*entry{first}}
 	if _, single := suspect(first); !single {
 		bytes := m.maxBytes() - first.size
 		left := map[string]bool{}
-		limit := min(carefulGroup, m.maxRecords())
+		limit := min(max(carefulGroup>>(3*p.level(first)), 1), m.maxRecords())
 		for _, e := range p.order {
 			if len(b.entries) >= limit {
 				break
@@ -162,7 +183,8 @@ func (m *machine) formCareful(p *partition, first *entry) *batch {
 			if e == first || e.gone || e.batch != nil || keyed && (m.busy(p, key) || left[key]) {
 				continue
 			}
-			if e.row.Crashes != 2 || m.unsendable(e) != "" || bytes < e.size || e.row.Record.Seq < first.row.Record.Seq {
+			alike := e.row.Crashes == 2 && p.level(e) == p.level(first) && e.row.Record.Seq > first.row.Record.Seq
+			if !alike || m.unsendable(e) != "" || bytes < e.size {
 				if keyed {
 					left[key] = true
 				}

@@ -263,12 +263,23 @@ func (w *simWorker) kill() {
 	}
 	for _, c := range w.conns {
 		for _, p := range c.m.parts {
-			if w.s.owns(c, p.lease.Part, p.lease.Epoch) && w.local() < p.deadline { // the gate is held until then
+			// A careful batch holds the gate until its local deadline; a lease revived after that does not take it back.
+			if w.s.owns(c, p.lease.Part, p.lease.Epoch) && w.local() < p.deadline && !c.gateGivenBack(p) {
 				w.s.deaths[batchID{c.table, p.lease.Part, p.lease.Epoch, 0}] = sending
 			}
 		}
 	}
 	w.s.after(w.s.upTo(2*time.Second), w.s.startWorker)
+}
+
+// gateGivenBack reports whether p has a careful batch that holds the send gate no more.
+func (c *simConn) gateGivenBack(p *partition) bool {
+	for _, b := range p.batches {
+		if b.careful && c.m.careful != b {
+			return true
+		}
+	}
+	return false
 }
 
 // drain ends the process in good order.
