@@ -68,15 +68,14 @@ func TestNotReadyWhileThePluginIsQuarantined(t *testing.T) {
 	}
 }
 
-// TestNotReadyWhileTheConnectorIsQuarantined: a sink that dies on every record buries one of them, not the table, and
-// asks for a person.
-func TestNotReadyWhileTheConnectorIsQuarantined(t *testing.T) {
+// TestNotReadyWhileTheSinkDiesOnEveryRecord: its process is quarantined, and the table is not buried meanwhile.
+func TestNotReadyWhileTheSinkDiesOnEveryRecord(t *testing.T) {
 	t.Parallel()
 	dir, s := tortured(t, "")
 	s.insert(6, 6)
 	s.exec("UPDATE outbox SET type = 'crash'")
 	d := startDaemon(t, dir)
-	d.notReady("quarantined")
+	d.notReady("sink: the process is ", "quarantined: the sink's process ended: exit status 9")
 	if dead := s.count("dead"); dead > 1 {
 		t.Errorf("%d rows are dead", dead)
 	}
