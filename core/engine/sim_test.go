@@ -275,7 +275,7 @@ func (w *simWorker) kill() {
 // gateGivenBack reports whether p has a careful batch that holds the send gate no more.
 func (c *simConn) gateGivenBack(p *partition) bool {
 	for _, b := range p.batches {
-		if b.careful && c.m.careful != b {
+		if b.careful && c.m.careful != b && !c.m.off.gateEarly {
 			return true
 		}
 	}
