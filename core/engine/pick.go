@@ -47,39 +47,64 @@ func (m *machine) form(p *partition, now time.Duration) *batch {
 	return b
 }
 
-// pick fills a normal batch with rows that may come along and are in the same trouble. It takes them in seq order; a key
-// whose first free row cannot come is left out whole, so that a batch never holds a key's row before an earlier one.
-func (m *machine) pick(b *batch, may func(*entry) bool) {
-	limit, bytes := m.valve.size(m.maxRecords()), m.maxBytes()
-	level := 0
-	var left map[string]bool
-	for _, e := range b.p.order {
-		if len(b.entries) > 0 && len(b.entries) >= limit {
-			return
-		}
+// choice is what becomes of a row that is offered for a batch.
+type choice int
+
+const (
+	comes  choice = iota // it comes along, and the next row of its key is offered
+	stays                // it does not, and so no later row of its key does
+	enough               // no further row is looked at
+)
+
+// offer goes through p's rows that could go into a new batch, in seq order: rows that are free, whose key has no row in a
+// batch, and all of whose earlier free rows of the key came along. So a batch never holds a key's row before an earlier one.
+func (m *machine) offer(p *partition, choose func(*entry) choice) {
+	var left map[string]bool // keys of which a row stays
+	for _, e := range p.order {
 		if e.gone || e.batch != nil {
 			continue
 		}
 		key, keyed := m.key(&e.row)
-		if keyed && (m.busy(b.p, key) || left[key]) {
+		if keyed && (m.busy(p, key) || left[key]) {
 			continue
 		}
-		if !may(e) || m.unsendable(e) != "" || len(b.entries) > 0 && b.p.level(e) != level {
-			if keyed {
-				left = leave(left, key)
+		switch choose(e) {
+		case enough:
+			return
+		case stays:
+			if !keyed {
+				continue
 			}
-			continue
+			if left == nil {
+				left = map[string]bool{}
+			}
+			left[key] = true
 		}
-		if len(b.entries) == 0 {
+	}
+}
+
+// pick fills a normal batch with rows that may come along and are in the same trouble.
+func (m *machine) pick(b *batch, may func(*entry) bool) {
+	limit, bytes := m.valve.size(m.maxRecords()), m.maxBytes()
+	level := 0
+	m.offer(b.p, func(e *entry) choice {
+		empty := len(b.entries) == 0
+		switch {
+		case !empty && len(b.entries) >= limit:
+			return enough
+		case !may(e) || m.unsendable(e) != "" || !empty && b.p.level(e) != level:
+			return stays
+		case empty:
 			level = b.p.level(e)
 			b.lone = level == alone
 			limit = min(limit, max(m.maxRecords()>>(3*level), 1))
-		} else if bytes < e.size {
-			return
+		case bytes < e.size:
+			return enough
 		}
 		bytes -= e.size
 		b.entries = append(b.entries, e)
-	}
+		return comes
+	})
 }
 
 // alone is the level of trouble from which a row is sent alone: batches of 500 become 62, then 7, then 1.
@@ -90,35 +115,18 @@ const alone = 3
 // it for ever if they came by seq.
 func (m *machine) leastTrouble(p *partition) int {
 	least := math.MaxInt
-	var seen map[string]bool
-	for _, e := range p.order {
-		if e.gone || e.batch != nil {
-			continue
-		}
-		if key, keyed := m.key(&e.row); keyed {
-			if m.busy(p, key) || seen[key] {
-				continue
-			}
-			seen = leave(seen, key)
-		}
+	m.offer(p, func(e *entry) choice {
 		if e.row.Crashes <= 1 {
 			least = min(least, p.calls(e))
 		}
-	}
+		return stays
+	})
 	return least
 }
 
 // calls is how many calls in a row failed as a whole with e, and level how much trouble that is: 0 none, alone the most.
 func (p *partition) calls(e *entry) int { return p.trouble[e.row.Record.Seq].calls }
 func (p *partition) level(e *entry) int { return min(p.calls(e), alone) }
-
-func leave(left map[string]bool, key string) map[string]bool {
-	if left == nil {
-		left = map[string]bool{}
-	}
-	left[key] = true
-	return left
-}
 
 // nextSuspect returns a row that could be sent now, carefully: of those that may be, the one with which the fewest calls
 // failed as a whole, so that one which fails every call is not in the way of the others. While the sink is on trial, rows
@@ -149,21 +157,13 @@ func (m *machine) firstSuspect(p *partition, most int) *entry {
 		return nil
 	}
 	var first *entry
-	left := map[string]bool{}
-	for _, e := range p.order {
-		key, keyed := m.key(&e.row)
-		if e.gone || e.batch != nil || keyed && (m.busy(p, key) || left[key]) {
-			continue
+	m.offer(p, func(e *entry) choice {
+		careful, _ := suspect(e)
+		if careful && e.row.Crashes <= most && m.unsendable(e) == "" && (first == nil || p.calls(e) < p.calls(first)) {
+			first = e
 		}
-		if careful, _ := suspect(e); careful && e.row.Crashes <= most && m.unsendable(e) == "" {
-			if first == nil || p.calls(e) < p.calls(first) {
-				first = e
-			}
-		}
-		if keyed {
-			left[key] = true
-		}
-	}
+		return stays
+	})
 	return first
 }
 
@@ -173,26 +173,21 @@ func (m *machine) formCareful(p *partition, first *entry) *batch {
 	b := &batch{p: p, careful: true, entries: []*entry{first}}
 	if _, single := suspect(first); !single {
 		bytes := m.maxBytes() - first.size
-		left := map[string]bool{}
 		limit := min(max(carefulGroup>>(3*p.level(first)), 1), m.maxRecords())
-		for _, e := range p.order {
-			if len(b.entries) >= limit {
-				break
-			}
-			key, keyed := m.key(&e.row)
-			if e == first || e.gone || e.batch != nil || keyed && (m.busy(p, key) || left[key]) {
-				continue
-			}
+		m.offer(p, func(e *entry) choice {
 			alike := e.row.Crashes == 2 && p.level(e) == p.level(first) && e.row.Record.Seq > first.row.Record.Seq
-			if !alike || m.unsendable(e) != "" || bytes < e.size {
-				if keyed {
-					left[key] = true
-				}
-				continue
+			switch {
+			case len(b.entries) >= limit:
+				return enough
+			case e == first:
+				return comes
+			case !alike || m.unsendable(e) != "" || bytes < e.size:
+				return stays
 			}
 			bytes -= e.size
 			b.entries = append(b.entries, e)
-		}
+			return comes
+		})
 	}
 	m.begin(b)
 	m.careful = b
@@ -202,20 +197,16 @@ func (m *machine) formCareful(p *partition, first *entry) *batch {
 // refuse makes a batch of the rows at their key's front that can never be sent, or nil.
 func (m *machine) refuse(p *partition) *batch {
 	b := &batch{p: p, refused: true}
-	left := map[string]bool{}
-	for _, e := range p.order {
-		key, keyed := m.key(&e.row)
-		if e.gone || e.batch != nil || keyed && (m.busy(p, key) || left[key]) {
-			continue
-		}
-		if m.unsendable(e) == "" || len(b.entries) == m.maxRecords() {
-			if keyed {
-				left[key] = true
-			}
-			continue
+	m.offer(p, func(e *entry) choice {
+		switch {
+		case len(b.entries) == m.maxRecords():
+			return enough
+		case m.unsendable(e) == "":
+			return stays
 		}
 		b.entries = append(b.entries, e)
-	}
+		return comes
+	})
 	if len(b.entries) == 0 {
 		return nil
 	}
