@@ -11,13 +11,15 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/connectd/connectd/plugins/host"
 )
 
 // TestMain lets this test binary be the program under test, run as a real process, and the sink plugins that some
 // tests put into a plugin directory.
 func TestMain(m *testing.M) {
 	switch name := filepath.Base(os.Args[0]); {
-	case strings.HasPrefix(name, programPrefix):
+	case strings.HasPrefix(name, host.Prefix):
 		serveTorture()
 	case name == "sqlite3" || name == "sleep":
 		if err := standIn(name, os.Args[1:]); err != nil {

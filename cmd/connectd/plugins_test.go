@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/connectd/connectd/plugins/host"
 )
 
 // tortured is an initialised directory whose sink is the torture plugin.
@@ -22,7 +24,7 @@ func tortured(t *testing.T, delivery string) (dir string, s *shop) {
 // TestPluginThatCannotStart: each fault is named, by check and by the daemon, which does not hang.
 func TestPluginThatCannotStart(t *testing.T) {
 	t.Parallel()
-	program := filepath.Join("plugins", programPrefix+"torture")
+	program := filepath.Join("plugins", host.Prefix+"torture")
 	for name, c := range map[string]struct {
 		mode  string
 		spoil func(path string) error

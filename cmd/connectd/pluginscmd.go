@@ -17,8 +17,6 @@ import (
 	"github.com/connectd/connectd/plugins/host"
 )
 
-const programPrefix = "connectd-sink-"
-
 func pluginsCommand() *command {
 	return &command{name: "plugins", short: "list the sinks there are", subs: []*command{{
 		name: "list", short: "list the bundled sinks and those in the plugin directory",
@@ -104,7 +102,7 @@ func sinks(ctx context.Context, d config.Daemon) ([]pluginView, error) {
 		return nil, fmt.Errorf("plugin_dir: %w", err)
 	}
 	for _, e := range entries {
-		name, ok := strings.CutPrefix(e.Name(), programPrefix)
+		name, ok := strings.CutPrefix(e.Name(), host.Prefix)
 		if _, taken := own[name]; !ok || taken {
 			continue
 		}

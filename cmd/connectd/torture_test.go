@@ -17,6 +17,7 @@ import (
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/plugins"
+	"github.com/connectd/connectd/plugins/host"
 )
 
 // tortureMode is the variable that says how the torture plugin misbehaves at its start.
@@ -32,7 +33,7 @@ func installTorture(t *testing.T, dir string) {
 	if err := os.MkdirAll(filepath.Join(dir, "plugins"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	to := filepath.Join(dir, "plugins", programPrefix+"torture")
+	to := filepath.Join(dir, "plugins", host.Prefix+"torture")
 	if os.Link(self, to) == nil {
 		return
 	}

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// prefix begins the file name of every sink's program.
-const prefix = "connectd-sink-"
+// Prefix begins the file name of every sink's program.
+const Prefix = "connectd-sink-"
 
 var nameRule = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
 
@@ -39,10 +39,10 @@ func Find(dir, name string) (string, error) {
 	case info.Mode().Perm()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0:
 		return "", fmt.Errorf("plugin_dir %s may be written by its group or by everybody (mode %v): chmod go-w it", dir, info.Mode())
 	}
-	path := filepath.Join(root, prefix+name)
+	path := filepath.Join(root, Prefix+name)
 	target, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("there is no sink %q: no file %s%s in %s", name, prefix, name, dir)
+		return "", fmt.Errorf("there is no sink %q: no file %s%s in %s", name, Prefix, name, dir)
 	}
 	if err != nil {
 		return "", fmt.Errorf("sink %q: %w", name, err)
