@@ -23,7 +23,7 @@ const serveArg = "serve-the-example"
 // TestMain is also the program of the example's sink.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == serveArg {
-		ExampleSink()
+		ExampleNew()
 		return
 	}
 	goleak.VerifyTestMain(m)

@@ -14,7 +14,7 @@ import (
 func (s *Sink[S]) Deliver(ctx context.Context, batch []core.Record) ([]core.Outcome, error) {
 	p := s.current()
 	if p == nil {
-		return nil, fmt.Errorf("the %s sink is not open: %w", s.Name, core.ErrNotSent)
+		return nil, fmt.Errorf("the %s sink is not open: %w", s.name, core.ErrNotSent)
 	}
 	ctx, inTime, cancel := budget(ctx)
 	defer cancel()

@@ -79,10 +79,12 @@ func (a *api) do(ctx context.Context, method string, body []byte) error {
 }
 
 func newSink() core.Sink {
-	return &single.Sink[config]{Name: "api", Version: "1.0.0", Connect: connect, Limits: core.Limits{MaxRecordBytes: 1 << 20}}
+	sink := single.New("api", "1.0.0", connect)
+	sink.Limits.MaxRecordBytes = 1 << 20
+	return sink
 }
 
 // A sink that posts each record to a REST API.
-func ExampleSink() {
+func ExampleNew() {
 	plugins.Serve(newSink())
 }

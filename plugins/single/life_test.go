@@ -22,8 +22,7 @@ func (p *pinging) Ping(ctx context.Context) error { return p.ping(ctx) }
 func TestHealthAsksAConnectionAtRest(t *testing.T) {
 	s := &script{}
 	stale := map[int]bool{}
-	sink := &Sink[config]{Name: "test", Version: "1"}
-	sink.Connect = func(ctx context.Context, c config) (Conn, error) {
+	sink := New("test", "1", func(ctx context.Context, c config) (Conn, error) {
 		conn, err := s.Connect(ctx, c)
 		if err != nil {
 			return nil, err
@@ -35,7 +34,7 @@ func TestHealthAsksAConnectionAtRest(t *testing.T) {
 			}
 			return nil
 		}}, nil
-	}
+	})
 	configure(t, sink)
 	if err := errors.Join(sink.Open(t.Context()), sink.Health(t.Context()), sink.Health(t.Context())); err != nil {
 		t.Fatal(err)
@@ -85,7 +84,7 @@ func configure(t *testing.T, sink *Sink[config]) {
 
 func TestLife(t *testing.T) {
 	s := &script{}
-	sink := &Sink[config]{Name: "test", Version: "1", Connect: s.Connect}
+	sink := New("test", "1", s.Connect)
 	if _, err := sink.Deliver(t.Context(), records("1")); !errors.Is(err, core.ErrNotSent) {
 		t.Errorf("Deliver before Open: %v", err)
 	}
@@ -151,11 +150,10 @@ func TestCloseThatHangs(t *testing.T) {
 	for _, released := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			s, release := &script{}, make(chan struct{})
-			sink := &Sink[config]{Name: "test", Version: "1"}
-			sink.Connect = func(ctx context.Context, c config) (Conn, error) {
+			sink := New("test", "1", func(ctx context.Context, c config) (Conn, error) {
 				conn, err := s.Connect(ctx, c)
 				return &stuck{conn.(*link), release}, err
-			}
+			})
 			configure(t, sink)
 			if err := sink.Open(t.Context()); err != nil {
 				t.Fatal(err)
@@ -180,38 +178,34 @@ func TestCloseThatHangs(t *testing.T) {
 // TestConnectReturnsBoth: a connection that came with an error is closed, and none without an error is one.
 func TestConnectReturnsBoth(t *testing.T) {
 	s := &script{}
-	sink := &Sink[config]{Name: "test", Version: "1"}
-	configure(t, sink)
-	sink.Connect = func(ctx context.Context, c config) (Conn, error) {
+	sink := New("test", "1", func(ctx context.Context, c config) (Conn, error) {
 		conn, _ := s.Connect(ctx, c)
 		return conn, errors.New("who are you?")
-	}
+	})
+	configure(t, sink)
 	if err := sink.Open(t.Context()); err == nil || err.Error() != "connect: who are you?" {
 		t.Errorf("Open: %v", err)
 	}
 	s.wantOpen(t)
-	sink.Connect = func(context.Context, config) (Conn, error) { return nil, nil }
+	sink = New("test", "1", func(context.Context, config) (Conn, error) { return nil, nil })
+	configure(t, sink)
 	if err := sink.Open(t.Context()); err == nil {
 		t.Error("Open without a connection is content")
 	}
 }
 
 func TestDescription(t *testing.T) {
-	connect := (&script{}).Connect
-	sink := &Sink[config]{Name: "test", Version: "2", Connect: connect, Limits: core.Limits{MaxRecordBytes: 7}}
+	sink := New("test", "2", (&script{}).Connect)
+	sink.Limits.MaxRecordBytes = 7
 	d, err := sink.Describe(t.Context())
-	if err != nil || d.Name != "test" || d.Version != "2" || d.Limits.MaxRecordBytes != 7 || !strings.Contains(string(d.Schema), `"port"`) {
+	if err != nil || d.Name != "test" || d.Version != "2" || d.Limits.MaxRecordBytes != 7 || d.Prefers.MaxRecords != 1 ||
+		!strings.Contains(string(d.Schema), `"port"`) {
 		t.Errorf("%+v, %v", d, err)
-	}
-	for _, sink := range []*Sink[config]{{Version: "1", Connect: connect}, {Name: "x", Connect: connect}, {Name: "x", Version: "1"}} {
-		if _, err := sink.Describe(t.Context()); err == nil {
-			t.Errorf("%q %q describes itself", sink.Name, sink.Version)
-		}
 	}
 }
 
 func TestCheck(t *testing.T) {
-	sink := &Sink[config]{Name: "test", Version: "1", Connect: (&script{}).Connect}
+	sink := New("test", "1", (&script{}).Connect)
 	sink.Check = func(c config) []core.Diagnostic {
 		switch c.Port {
 		case 22:

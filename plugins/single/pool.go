@@ -71,7 +71,7 @@ func (p *pool) add(ctx context.Context) (*conn, error) {
 	defer cancel()
 	opened, err := p.connect(ctx)
 	if err == nil && opened == nil {
-		err = errors.New("Connect returned no connection")
+		err = errors.New("no connection was returned")
 	}
 	if err != nil {
 		if opened != nil {

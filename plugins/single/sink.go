@@ -9,7 +9,7 @@
 //	}
 //
 //	func main() {
-//		plugins.Serve(&single.Sink[config]{Name: "mine", Version: "1.0.0", Connect: connect})
+//		plugins.Serve(single.New("mine", "1.0.0", connect))
 //	}
 //
 //	func connect(ctx context.Context, c config) (single.Conn, error) { ... }
@@ -32,31 +32,35 @@ import (
 	"github.com/connectd/connectd/core/settings"
 )
 
-// Sink is a core.Sink that delivers a batch record by record. S is the struct of its settings. The fields are set before
-// it is used and not changed after that.
+// Sink is a core.Sink that delivers a batch record by record. S is the struct of its settings. The fields may be set
+// before it is used.
 //
 // Each call of Deliver has a connection of its own, which is kept for the next call. So there are never more of them than
 // the connector has batches in flight (delivery.in_flight), and one more for Health. One that has not been used for 30 s
 // is not used again.
 type Sink[S any] struct {
-	// Name and Version are what the sink says of itself. Both are required.
-	Name, Version string
 	// Limits are the ceilings the sink asks for, if any.
 	Limits core.Limits
 	// Check, if set, finds in settings that agree with their tags what the tags cannot say. It does no I/O.
 	Check func(s S) []core.Diagnostic
-	// Connect opens a connection and logs in. It is required, and called at any time from any goroutine. It must end with
-	// ctx, which is done after 10 s at the latest, and again when Connect has returned: a connection must not hang on it.
-	// With the error, it may return a connection that has to be closed.
-	//
-	// Where a handshake cannot be given the context, close what it waits for:
-	//
-	//	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	Connect func(ctx context.Context, s S) (Conn, error)
+
+	name, version string
+	connect       func(ctx context.Context, s S) (Conn, error)
 
 	mu       sync.Mutex
 	settings *S    // nil until Configure succeeded
 	pool     *pool // nil unless open
+}
+
+// New returns a sink. Name and version are what it says of itself.
+//
+// Connect opens a connection and logs in. It is called at any time from any goroutine. It must end with ctx, which is
+// done after 10 s at the latest, and also when connect has returned: a connection must not hang on it. With an error, it
+// may return a connection that has to be closed. Where a handshake cannot be given the context, close what it waits for:
+//
+//	defer context.AfterFunc(ctx, func() { conn.Close() })()
+func New[S any](name, version string, connect func(ctx context.Context, s S) (Conn, error)) *Sink[S] {
+	return &Sink[S]{name: name, version: version, connect: connect}
 }
 
 // Conn is a connection to the destination. Send and Ping are called by one goroutine at a time.
@@ -76,7 +80,7 @@ type Conn interface {
 }
 
 // Pinger is a Conn that can ask whether the destination answers, without a record. With it, connections that broke
-// while they rested are found before a record is sent over them. Without it Health says only whether Connect works.
+// while they rested are found before a record is sent over them. Without it Health says only whether connect works.
 type Pinger interface {
 	Ping(ctx context.Context) error
 }
@@ -114,11 +118,8 @@ func (f Failure) outcome() core.Outcome {
 // Describe gives the name, the version, the limits, and the schema of S. It prefers batches of one record: a slow one then
 // holds up nothing but its key.
 func (s *Sink[S]) Describe(context.Context) (core.Description, error) {
-	if s.Name == "" || s.Version == "" || s.Connect == nil {
-		return core.Description{}, errors.New("a single.Sink needs a Name, a Version and Connect")
-	}
 	return core.Description{
-		Name: s.Name, Version: s.Version, Schema: settings.Schema(new(S)),
+		Name: s.name, Version: s.version, Schema: settings.Schema(new(S)),
 		Limits: s.Limits, Prefers: core.Preferences{MaxRecords: 1},
 	}, nil
 }
@@ -149,13 +150,13 @@ func (s *Sink[S]) Open(ctx context.Context) error {
 	config, open := s.settings, s.pool != nil
 	s.mu.Unlock()
 	if config == nil {
-		return fmt.Errorf("the %s sink was opened before it was configured", s.Name)
+		return fmt.Errorf("the %s sink was opened before it was configured", s.name)
 	}
 	if open {
-		return fmt.Errorf("the %s sink is open already", s.Name)
+		return fmt.Errorf("the %s sink is open already", s.name)
 	}
 	p := newPool(
-		func(ctx context.Context) (Conn, error) { return s.Connect(ctx, *config) },
+		func(ctx context.Context) (Conn, error) { return s.connect(ctx, *config) },
 		func(text string) string { return settings.Mask(text, config) },
 	)
 	if err := p.check(ctx); err != nil && !errors.Is(err, core.ErrNoHealth) {
@@ -172,7 +173,7 @@ func (s *Sink[S]) Open(ctx context.Context) error {
 func (s *Sink[S]) Health(ctx context.Context) error {
 	p := s.current()
 	if p == nil {
-		return fmt.Errorf("the %s sink is not open", s.Name)
+		return fmt.Errorf("the %s sink is not open", s.name)
 	}
 	return p.check(ctx)
 }

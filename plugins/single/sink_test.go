@@ -102,7 +102,7 @@ func (s *script) wantOpen(t *testing.T, want ...int) {
 // opened returns an open sink that is closed when the test ends.
 func (s *script) opened(t *testing.T) *Sink[config] {
 	t.Helper()
-	sink := &Sink[config]{Name: "test", Version: "1", Connect: s.Connect}
+	sink := New("test", "1", s.Connect)
 	if d, err := sink.Configure(t.Context(), []byte(`{"port":1,"token":"hunter2"}`)); err != nil || len(d) > 0 {
 		t.Fatal(d, err)
 	}
