@@ -135,6 +135,15 @@ func TestCloseEndsWhatIsOnItsWay(t *testing.T) {
 	})
 }
 
+// TestNothingIsSentAfterClose, also when a batch is on its way.
+func TestNothingIsSentAfterClose(t *testing.T) {
+	s := &script{}
+	sink := s.opened(t)
+	s.send = func(context.Context, *link, string) error { return sink.Close(context.Background()) }
+	want(t, deliver(t, sink, time.Minute, "1", "2"), "delivered", "retryable sink connect")
+	s.wantSent(t, "1:1")
+}
+
 // stuck is a connection that cannot be closed.
 type stuck struct {
 	*link

@@ -96,7 +96,7 @@ func (p *pool) rest(c *conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return // close has it
+		return // by close, which has closed c too
 	}
 	c.since = time.Now()
 	p.resting = append(p.resting, c)

@@ -160,8 +160,7 @@ func (s *Sink[S]) Open(ctx context.Context) error {
 		func(text string) string { return settings.Mask(text, config) },
 	)
 	if err := p.check(ctx); err != nil && !errors.Is(err, core.ErrNoHealth) {
-		_ = p.close(ctx) // the error is known
-		return err
+		return err // and nothing is open
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
