@@ -62,18 +62,19 @@ func (a *api) do(ctx context.Context, method string, body []byte) error {
 	defer resp.Body.Close()
 	reason, _ := io.ReadAll(io.LimitReader(resp.Body, 512))
 	failure := single.Failure{Kind: core.Retryable, Code: fmt.Sprintf("http_%d", resp.StatusCode), Message: resp.Status + ": " + string(reason)}
-	switch code := resp.StatusCode; {
-	case code/100 == 2:
+	if resp.StatusCode/100 == 2 {
 		return nil
-	case code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable:
+	}
+	switch resp.StatusCode {
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		failure.Kind = core.Permanent
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
+		failure.Scope = core.ScopeSink // no record is to blame for our key and our URL
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		failure.Kind = core.Throttled
 		if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil {
 			failure.RetryAfter = time.Duration(seconds) * time.Second
 		}
-	case code == http.StatusUnauthorized:
-		failure.Scope = core.ScopeSink // no record is to blame for our key
-	case code/100 == 4:
-		failure.Kind = core.Permanent
 	}
 	return failure
 }

@@ -59,6 +59,55 @@ func TestHealthAsksAConnectionAtRest(t *testing.T) {
 	}
 }
 
+// TestConnectionIsAskedBeforeUse when it has rested for a while: a server that was restarted costs no record an attempt, and
+// one that hangs costs none either.
+func TestConnectionIsAskedBeforeUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{}
+		var broken, hangs bool
+		sink := New("test", "1", func(ctx context.Context, c config) (Conn, error) {
+			conn, err := s.Connect(ctx, c)
+			if err != nil {
+				return nil, err
+			}
+			l := conn.(*link)
+			return &pinging{l, func(context.Context) error {
+				if hangs {
+					<-l.gone
+				}
+				if hangs || broken && l.number == 1 {
+					return errors.New("EOF")
+				}
+				return nil
+			}}, nil
+		})
+		configure(t, sink)
+		if err := sink.Open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(maxRest - time.Second)
+		want(t, deliver(t, sink, time.Minute, "1"), "delivered")
+		time.Sleep(trusted)
+		broken = true
+		want(t, deliver(t, sink, time.Minute, "2"), "delivered") // a ping for each record would double its time
+		time.Sleep(trusted + 1)
+		want(t, deliver(t, sink, time.Minute, "3"), "delivered")
+		s.wantSent(t, "1:1", "1:2", "2:3")
+		time.Sleep(trusted + 1)
+		hangs = true
+		s.connect = func(context.Context) error { return errors.New("no route") }
+		start := time.Now()
+		want(t, deliver(t, sink, time.Minute, "4"), "retryable sink connect")
+		if took := time.Since(start); took != connectTimeout {
+			t.Errorf("took %v", took)
+		}
+		if err := sink.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		s.wantOpen(t)
+	})
+}
+
 // TestHealthWithoutPing can only say no, and does not pile up connections.
 func TestHealthWithoutPing(t *testing.T) {
 	s := &script{}

@@ -12,7 +12,10 @@ import (
 )
 
 const (
+	// connectTimeout bounds how long the destination may take to let us in, or to answer a Ping.
 	connectTimeout = 10 * time.Second
+	// trusted is how long a connection is taken to be good after it was used. Later it is asked before a record is sent.
+	trusted = time.Second
 	// maxRest is how long a connection may be unused. Servers and firewalls drop idle connections without a word, and the
 	// record that finds out would be a possible duplicate.
 	maxRest = 30 * time.Second
@@ -43,9 +46,14 @@ func newPool(connect func(context.Context) (Conn, error), mask func(string) stri
 	return &pool{connect: connect, mask: mask, open: map[*conn]bool{}}
 }
 
-// take returns a connection for one user: one that rests, or a new one.
+// take returns a connection for one user: one that rests and is still good, or a new one.
 func (p *pool) take(ctx context.Context) (*conn, error) {
-	if c := p.rested(); c != nil {
+	c := p.rested()
+	if c != nil && time.Since(c.since) > trusted {
+		_ = p.ping(ctx, c) // if it fails, none rests any more
+		c = p.rested()
+	}
+	if c != nil {
 		return c, nil
 	}
 	return p.add(ctx)
@@ -77,7 +85,7 @@ func (p *pool) add(ctx context.Context) (*conn, error) {
 		if opened != nil {
 			_ = opened.Close() // the error is known
 		}
-		return nil, fmt.Errorf("connect: %w", err)
+		return nil, err
 	}
 	c := &conn{Conn: opened, close: sync.OnceValue(opened.Close)}
 	p.mu.Lock()
@@ -133,11 +141,11 @@ func (p *pool) check(ctx context.Context) error {
 	}
 	p.retire(0)
 	c, err := p.add(ctx)
-	if err == nil {
-		err = p.ping(ctx, c)
-	}
 	if err != nil {
-		return &maskedError{p.mask(err.Error()), err}
+		return p.masked("connect", err)
+	}
+	if err := p.ping(ctx, c); err != nil {
+		return p.masked("ping", err)
 	}
 	return nil
 }
@@ -149,10 +157,9 @@ func (p *pool) ping(ctx context.Context, c *conn) error {
 		p.rest(c)
 		return core.ErrNoHealth
 	}
-	if err := p.use(ctx, c, pinger.Ping); err != nil {
-		return fmt.Errorf("ping: %w", err)
-	}
-	return nil
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	return p.use(ctx, c, pinger.Ping)
 }
 
 // use runs f with the connection and closes it when ctx is done first. Then the connection is given back, unless it was
@@ -190,12 +197,17 @@ func (p *pool) close(ctx context.Context) error {
 	select {
 	case err := <-done:
 		if err != nil {
-			return &maskedError{p.mask("close: " + err.Error()), err}
+			return p.masked("close", err)
 		}
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("close the connections: %w", ctx.Err())
 	}
+}
+
+// masked says what was being done, and hides the secrets in what went wrong.
+func (p *pool) masked(doing string, err error) error {
+	return &maskedError{doing + ": " + p.mask(err.Error()), err}
 }
 
 // maskedError is an error with another text.

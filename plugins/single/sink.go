@@ -79,8 +79,8 @@ type Conn interface {
 	Close() error
 }
 
-// Pinger is a Conn that can ask whether the destination answers, without a record. With it, connections that broke
-// while they rested are found before a record is sent over them. Without it Health says only whether connect works.
+// Pinger is a Conn that can ask whether the destination answers, without a record. With it, a connection that broke while
+// it rested is found before a record is sent over it. Without it Health says only whether connect works.
 type Pinger interface {
 	Ping(ctx context.Context) error
 }
