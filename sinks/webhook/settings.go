@@ -68,7 +68,7 @@ type batching struct {
 type signing struct {
 	Scheme       string          `json:"scheme" enum:"standard,github,stripe,none" doc:"default standard with secrets, none without"`
 	Secrets      []signingSecret `json:"secrets" max:"8" doc:"the first is the current one; others sign too until not_after"`
-	HeaderPrefix string          `json:"header_prefix" default:"webhook-" doc:"another prefix, such as svix-, is used beside webhook-"`
+	HeaderPrefix string          `json:"header_prefix" default:"webhook-" doc:"of the three headers; another one, such as svix-, is used beside webhook-"`
 }
 
 type signingSecret struct {
