@@ -103,8 +103,21 @@ func (l *lane) send(ctx context.Context, records []int) {
 			continue
 		}
 		l.exchange(ctx, m)
-		records = slices.DeleteFunc(records, func(i int) bool { return slices.Contains(m.records, i) })
+		records = without(records, m.records)
 	}
+}
+
+// without is records but those that some names, both in ascending order.
+func without(records, some []int) []int {
+	var rest []int
+	for _, i := range records {
+		if len(some) > 0 && some[0] == i {
+			some = some[1:]
+		} else {
+			rest = append(rest, i)
+		}
+	}
+	return rest
 }
 
 // behind notes that a record is behind one of its key that was not delivered, if so.
