@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/sinks/webhook/auth"
 	"github.com/connectd/connectd/sinks/webhook/egress"
 )
 
@@ -16,7 +15,7 @@ type courier struct {
 	composer  *composer
 	judge     *judge
 	client    *egress.Client
-	auth      auth.Authorizer // nil: none
+	auth      authorizer // nil: none
 	endpoints *endpoints
 	many      bool          // the host depends on the row; else there is one endpoint
 	total     time.Duration // for one request
@@ -93,4 +92,9 @@ func (c *courier) unsent(ctx context.Context, v verdict) verdict {
 // unauthorized is the outcome when there is no token: that is the same for all endpoints.
 func unauthorized(err error) core.Outcome {
 	return core.Outcome{Kind: core.Retryable, Scope: core.ScopeSink, Code: "authorization", Message: err.Error()}
+}
+
+type authorizer interface {
+	Authorize(ctx context.Context, r *egress.Request) error
+	Refused() bool
 }

@@ -36,7 +36,7 @@ func (c *courier) deliver(ctx context.Context, batch []core.Record) []core.Outco
 	d := &delivery{courier: c, batch: batch, outcomes: make([]core.Outcome, len(batch))}
 	d.gate, d.shut = context.WithCancelCause(ctx)
 	defer d.shut(nil)
-	lanes := divide(batch, c.rowsPerRequest, c.perRow)
+	lanes := divide(batch, c.perRequest, c.perRow)
 	if len(lanes) == 1 {
 		(&lane{delivery: d, hurried: true}).send(ctx, lanes[0])
 		return d.outcomes
