@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -120,11 +121,14 @@ func (k *checker) ssrf(c *config) {
 	for i, port := range s.AllowPorts {
 		k.wrongIf(port < 1 || port > 65535, fmt.Sprintf("/ssrf/allow_ports/%d", i), "must be a port of 1 to 65535")
 	}
+	if port, err := strconv.Atoi(c.target.port); err == nil && c.hostVaries() && len(s.AllowPorts) > 0 {
+		k.wrongIf(!slices.Contains(s.AllowPorts, port), "/url", "has a port that is not in ssrf.allow_ports")
+	}
 	switch {
 	case s.Mode == "off" && c.hostVaries() && len(s.AllowHosts) == 0:
 		k.wrong("/ssrf/mode", "must not be off when the url's host depends on the row, unless ssrf.allow_hosts lists the hosts: "+
 			"rows could reach everything that this machine can")
-	case !c.guarded() && len(s.AllowCIDRs)+len(s.DenyCIDRs)+len(s.AllowHosts)+len(s.AllowPorts) > 0:
+	case !c.guarded() && !c.hostVaries() && len(s.AllowCIDRs)+len(s.DenyCIDRs)+len(s.AllowHosts)+len(s.AllowPorts) > 0:
 		k.warn("/ssrf", "has no effect, because the url's host is the same for every row; set ssrf.mode to on to check its addresses")
 	}
 }

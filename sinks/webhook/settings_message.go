@@ -67,10 +67,13 @@ func headerPointer(name string) string { return "/headers/" + settings.Escape(na
 // rehearse makes a message of a sample record, so that what would fail for every record fails here.
 func (k *checker) rehearse(c *composer) {
 	r := sample(c.config)
-	_, err := c.url.expand(&r)
+	u, err := c.url.expand(&r)
+	guard := c.config.guard()
 	switch {
 	case err != nil:
 		k.wrong("/url", "cannot be made of a sample record: %v", err)
+	case guard != nil && !c.url.hostVaries() && guard.URL(u) != nil:
+		k.wrong("/url", "is not let out by ssrf: %v", guard.URL(u))
 	case c.config.list() && c.url.static == nil:
 		k.wrong("/url", "must not have {fields} of the row when a request has several rows")
 	}
