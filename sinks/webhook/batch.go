@@ -14,6 +14,9 @@ import (
 // list says whether a body is a list of records, even if there is one in it.
 func (c *config) list() bool { return c.Batch != nil || c.Body == bodyCEBatch }
 
+// perRow says whether answers have an outcome for each row.
+func (c *config) perRow() bool { return c.Batch != nil && c.Batch.PerRowResults != nil }
+
 // listBody makes the body of as many records, from the front of which, as one request takes, and says how many that
 // are: at least one. The error is about the first.
 func (c *composer) listBody(h http.Header, batch []core.Record, which []int) (body []byte, taken int, err error) {

@@ -47,14 +47,26 @@ func parseBody(text, connector string, limit int) (*bodyText, error) {
 type bodyData struct {
 	ID, Key, Route, Type, Connector string
 	Keyed                           bool
-	Headers                         map[string]string // by their names as in the row; of repeated ones the first
 	Payload                         payloadBytes
 	CreatedAt                       string // RFC 3339, UTC, microseconds
 	Delivery                        int
 	PossibleDuplicate               bool
 	Epoch                           int64
 
-	looked bool // JSON was asked for
+	headers []core.Header
+	looked  bool // what only a row can know was asked for
+}
+
+// Headers are the row's by their names; of repeated ones the first.
+func (d *bodyData) Headers() map[string]string {
+	d.looked = true
+	headers := map[string]string{}
+	for _, h := range d.headers {
+		if _, repeated := headers[h.Name]; !repeated {
+			headers[h.Name] = h.Value
+		}
+	}
+	return headers
 }
 
 // payloadBytes shows itself as text in a template.
@@ -83,17 +95,13 @@ func (b *bodyText) render(r *core.Record) ([]byte, error) {
 	return body, err
 }
 
-// try is render and says whether the template looked into the payload.
+// try is render and says whether the template looked at what only a row can know: what is in its payload, and which
+// headers it has.
 func (b *bodyText) try(r *core.Record) (body []byte, looked bool, err error) {
 	data := &bodyData{
 		ID: r.ID, Key: r.Key, Keyed: r.Keyed, Route: r.Route, Type: r.Type, Connector: b.connector,
-		Headers: map[string]string{}, Payload: r.Payload, CreatedAt: r.CreatedAt.In(time.UTC).Format(createdLayout),
+		headers: r.Headers, Payload: r.Payload, CreatedAt: r.CreatedAt.In(time.UTC).Format(createdLayout),
 		Delivery: r.Deliveries, PossibleDuplicate: r.PossibleDuplicate(), Epoch: r.Epoch,
-	}
-	for _, h := range r.Headers {
-		if _, repeated := data.Headers[h.Name]; !repeated {
-			data.Headers[h.Name] = h.Value
-		}
 	}
 	w := &boundedBuffer{limit: b.limit}
 	if err := b.text.Execute(w, data); err != nil {

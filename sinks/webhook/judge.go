@@ -1,9 +1,17 @@
 package webhook
 
 import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"math/rand/v2"
 	"net/http"
+	"net/url"
+	"strings"
+	"time"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/sinks/webhook/egress"
 )
 
 // verdict is what the answer to one attempt means.
@@ -20,6 +28,9 @@ type verdict struct {
 	slower bool
 	// reauthorize says that a fresh token may help: then the request may be repeated at once, one time.
 	reauthorize bool
+	// redirect is where the same message, signed anew, may be sent at once; nil: nowhere. It is on the same endpoint. The
+	// caller bounds how often.
+	redirect *url.URL
 	// split says that some of the message's several records may be to blame: halve them, and try the halves in order.
 	split bool
 	// perRecord is the answer's own list, an outcome for each of message.records.
@@ -27,16 +38,180 @@ type verdict struct {
 }
 
 // judge turns answers and failures into verdicts. It may be used concurrently.
-type judge struct{}
+type judge struct {
+	config  *config
+	results []string          // pointer to the rows' results in an answer
+	secrets *strings.Replacer // hides what an answer may repeat of the request
+	now     func() time.Time
+	random  func() float64 // in [0, 1)
+}
 
-func newJudge(_ *config) *judge { return &judge{} }
+// newJudge returns a judge for settings that parse was content with.
+func newJudge(c *config) *judge {
+	j := &judge{config: c, secrets: hide(c), now: time.Now, random: rand.Float64}
+	if c.perRow() {
+		j.results, _ = parsePointer(*c.Batch.PerRowResults) // parse was content with it
+	}
+	return j
+}
+
+// maxResults bounds what is read of an answer with an entry for each row, in bytes.
+const maxResults = 1 << 20
 
 // capture is how many bytes of an answer's body the judge wants.
-func (j *judge) capture() int { return 0 }
+func (j *judge) capture() int {
+	if j.config.perRow() {
+		return maxResults
+	}
+	return int(j.config.Capture.Bytes)
+}
 
 // answer judges the answer to a message: its status, headers, and the first bytes of its body, capture at most.
-func (j *judge) answer(_ *message, _ int, _ http.Header, _ []byte) verdict { return verdict{} }
+func (j *judge) answer(m *message, status int, header http.Header, body []byte) verdict {
+	if j.succeeded(status) {
+		if j.config.perRow() && status != http.StatusNoContent {
+			return j.perRow(m, status, body)
+		}
+		return verdict{outcome: core.Outcome{Kind: core.Delivered}}
+	}
+	meant := j.meaning(status)
+	wait, asked := retryAfter(header, j.now())
+	switch {
+	case j.config.AbortHeader && strings.EqualFold(strings.TrimSpace(header.Get("Webhook-Delivery")), "abort-message"):
+		meant = meaning{kind: core.Permanent}
+	case asked && status == http.StatusServiceUnavailable && meant.usual:
+		meant.kind, meant.endpoint = core.Throttled, true
+	case asked && status == http.StatusRequestEntityTooLarge && meant.usual:
+		meant.kind = core.Retryable
+	}
+	v := verdict{
+		outcome:  core.Outcome{Kind: meant.kind, Unknown: meant.unknown, Code: fmt.Sprintf("http_%03d", status)},
+		endpoint: meant.endpoint, trouble: meant.trouble, slower: meant.slower, reauthorize: meant.reauthorize,
+		split: meant.kind == core.Permanent && len(m.records) > 1,
+	}
+	if meant.kind != core.Permanent {
+		v.outcome.RetryAfter = meant.wait
+		if asked {
+			v.outcome.RetryAfter = j.clamp(wait)
+		}
+	}
+	location := header.Get("Location")
+	if j.config.FollowRedirects == redirectSame && (status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect) {
+		v.redirect = sameEndpoint(m, location)
+	}
+	v.outcome.Message = j.describe(status, header, location, body)
+	return v
+}
+
+// sameEndpoint is the Location of an answer, if it is on the message's own endpoint.
+func sameEndpoint(m *message, location string) *url.URL {
+	u, err := m.url.Parse(location)
+	if err != nil || location == "" || u.User != nil || u.Scheme != m.url.Scheme || endpointOf(u) != m.endpoint {
+		return nil
+	}
+	u.Host, u.Fragment, u.RawFragment = m.url.Host, "", ""
+	return u
+}
+
+// describe says for people what the answer was.
+func (j *judge) describe(status int, header http.Header, location string, body []byte) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "the receiver answered %d", status)
+	if text := http.StatusText(status); text != "" {
+		b.WriteString(" " + text)
+	}
+	if status/100 == 3 && location != "" {
+		fmt.Fprintf(&b, ", to %s; a redirect is not followed, so set the url to where it leads", place(location))
+	}
+	if status == http.StatusMultiStatus {
+		b.WriteString(", which says that rows fared differently; batch.per_row_results reads such an answer")
+	}
+	for _, name := range j.config.Capture.Headers {
+		if value := header.Get(name); value != "" {
+			fmt.Fprintf(&b, ", %s %.100s", name, value)
+		}
+	}
+	if snippet := j.snippet(header, body); snippet != "" {
+		b.WriteString(": " + snippet)
+	}
+	return core.CleanText(j.secrets.Replace(b.String()))
+}
+
+// snippet is what of the answer's body people can read.
+func (j *judge) snippet(header http.Header, body []byte) string {
+	if encoding := header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+		return ""
+	}
+	text := string(body[:min(len(body), int(j.config.Capture.Bytes))])
+	if strings.ContainsRune(text, 0) {
+		return "" // no text
+	}
+	return strings.Join(strings.Fields(core.CleanText(text)), " ")
+}
+
+// place is a Location without its query, which may hold a secret, and without a user or fragment.
+func place(location string) string {
+	const longest = 200
+	u, err := url.Parse(location)
+	if err != nil {
+		return "a place that is no URL"
+	}
+	u.User, u.RawQuery, u.ForceQuery, u.Fragment, u.RawFragment = nil, "", false, "", ""
+	text := u.String()
+	if len(text) > longest {
+		text = text[:longest] + "..."
+	}
+	return text
+}
+
+// hide replaces the secrets of the settings, so that a receiver that repeats a request in its answer does not put them into
+// errors.
+func hide(c *config) *strings.Replacer {
+	var pairs []string
+	add := func(texts ...string) {
+		for _, text := range texts {
+			if len(text) >= 4 { // shorter ones would hide parts of ordinary words, and are no secrets anyway
+				pairs = append(pairs, text, "***")
+			}
+		}
+	}
+	for i := range c.Signing.Secrets {
+		add(c.Signing.Secrets[i].Value.Reveal())
+	}
+	if a := c.Auth; a != nil {
+		password := a.Password.Reveal()
+		add(base64.StdEncoding.EncodeToString([]byte(a.Username+":"+password)), password, a.Token.Reveal(), a.Value.Reveal(),
+			a.ClientSecret.Reveal(), a.SecretAccessKey.Reveal(), a.SessionToken.Reveal())
+	}
+	return strings.NewReplacer(pairs...)
+}
 
 // failure judges an attempt that ended without an answer, which the error says why. The caller looks at its own context
 // first: that it ran out before anything was sent is nobody's failure.
-func (j *judge) failure(_ error) verdict { return verdict{} }
+func (j *judge) failure(err error) verdict {
+	var failed *egress.Error
+	if !errors.As(err, &failed) {
+		return verdict{outcome: core.Outcome{Kind: core.Retryable, Unknown: true, Code: "failed", Message: core.CleanText(err.Error())}}
+	}
+	text := core.CleanText(j.secrets.Replace(failed.Error()))
+	timeout := failed.Timeout()
+	switch {
+	case failed.Sent:
+		o := core.Outcome{Kind: core.Retryable, Unknown: true, Code: "connection_lost", Message: "no answer, and the request may have taken effect: " + text}
+		if timeout {
+			o.Code = "timeout"
+		}
+		return verdict{outcome: o, trouble: true, slower: timeout}
+	case errors.Is(err, egress.ErrRefused) && j.config.hostVaries():
+		return verdict{outcome: core.Outcome{Kind: core.Permanent, Code: "refused", Message: text}}
+	case errors.Is(err, egress.ErrRefused):
+		return verdict{outcome: core.Outcome{Kind: core.Retryable, Code: "refused", Message: text}, endpoint: true}
+	case failed.Phase == egress.PhaseRequest:
+		return verdict{outcome: core.Outcome{Kind: core.Permanent, Code: "bad_request", Message: text}}
+	}
+	o := core.Outcome{Kind: core.Retryable, Code: string(failed.Phase), Message: text}
+	if isCertificate(err) {
+		o.Code = "certificate"
+	}
+	return verdict{outcome: o, endpoint: true, trouble: true, slower: timeout}
+}

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -47,9 +48,9 @@ type composer struct {
 // newComposer returns a composer for settings that parse was content with. It reads the files of signing secrets, which
 // is the only thing that can fail.
 func newComposer(c *config, o Options) (*composer, error) {
-	made, diagnostics := compile(c, o)
-	if len(diagnostics) > 0 {
-		return nil, fmt.Errorf("%s %s", diagnostics[0].Pointer, diagnostics[0].Message)
+	made, problems := compile(c, o.Connector)
+	if problems.refused { // not reached: parse did the same
+		return nil, errors.New(problems.diagnostics[0].Message)
 	}
 	var err error
 	made.signer, err = newSigner(&c.Signing)
@@ -84,6 +85,8 @@ func (c *composer) compose(batch []core.Record, which []int) (*message, *core.Ou
 		m.body, err = c.body(m.header, r)
 	}
 	switch {
+	case errors.Is(err, errTooLong):
+		return nil, unsendable("too_large", err)
 	case err != nil:
 		return nil, unsendable("bad_body", err)
 	case len(m.body) > int(c.config.MaxBodyBytes):
@@ -143,7 +146,9 @@ func (c *composer) identify(m *message) {
 }
 
 // sign returns the headers of one attempt: a fresh timestamp, and signatures over the bytes of the body.
-func (c *composer) sign(m *message, now time.Time) http.Header { return c.signer.sign(m.id, m.body, now) }
+func (c *composer) sign(m *message, now time.Time) http.Header {
+	return c.signer.sign(m.id, m.body, now)
+}
 
 func headSize(m *message) int {
 	size := len(m.url.RequestURI()) + len(m.url.Host)

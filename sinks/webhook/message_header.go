@@ -72,14 +72,9 @@ func (a *authConfig) headers() []string {
 
 // headerTemplate is one of the setting headers.
 type headerTemplate struct {
-	name  string // canonical
-	value *template.Template
-}
-
-// parseHeader reads one of the setting headers.
-func parseHeader(name, value, connector string) (headerTemplate, error) {
-	t, err := template.Parse(value, connector)
-	return headerTemplate{http.CanonicalHeaderKey(name), t}, err
+	setting string // the name as in the settings
+	name    string // canonical
+	value   *template.Template
 }
 
 // expand makes the value for a record. A row's text that a header cannot hold as it is goes percent-encoded; text that
@@ -135,16 +130,16 @@ type forwarding struct {
 }
 
 // newForwarding reads the setting forward_headers, whose names were checked.
-func (c *composer) newForwarding() forwarding {
+func newForwarding(c *config) forwarding {
 	f := forwarding{names: map[string]bool{}}
-	if slices.Equal(c.config.ForwardHeaders, []string{"*"}) {
+	if slices.Equal(c.ForwardHeaders, []string{"*"}) {
 		f.all = true
-		for name := range c.config.Headers {
+		for name := range c.Headers {
 			f.names[http.CanonicalHeaderKey(name)] = true
 		}
 		return f
 	}
-	for _, name := range c.config.ForwardHeaders {
+	for _, name := range c.ForwardHeaders {
 		f.names[http.CanonicalHeaderKey(name)] = true
 	}
 	return f

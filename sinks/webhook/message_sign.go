@@ -3,12 +3,11 @@ package webhook
 import (
 	"fmt"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/connectd/connectd/core/settings"
+	"github.com/connectd/connectd/sinks/webhook/reread"
 	"github.com/connectd/connectd/sinks/webhook/signature"
 )
 
@@ -110,20 +109,14 @@ func parseSecret(scheme, text string) (secret, error) {
 
 // readSecret reads a file without the line end that editors leave.
 func readSecret(path string) (string, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return "", fmt.Errorf("read the secret: %w", err)
-	}
-	if !info.Mode().IsRegular() || info.Size() > maxSecretFile {
-		return "", fmt.Errorf("read the secret: %s is no file of at most %s", path, settings.Bytes(maxSecretFile))
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return "", fmt.Errorf("read the secret: %w", err)
-	}
-	text := strings.TrimRight(string(data), "\r\n")
-	if text == "" {
-		return "", fmt.Errorf("read the secret: %s is empty", path)
+	text, err := reread.New(maxSecretFile, func(contents [][]byte) (string, error) {
+		return strings.TrimRight(string(contents[0]), "\r\n"), nil
+	}, path).Get()
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("read a signing secret: %w", err)
+	case text == "":
+		return "", fmt.Errorf("read a signing secret: %s is empty", path)
 	}
 	return text, nil
 }

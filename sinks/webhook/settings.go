@@ -1,6 +1,9 @@
 package webhook
 
 import (
+	"strings"
+	"time"
+
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/core/settings"
 )
@@ -51,6 +54,8 @@ type config struct {
 	RetryAfterMax   settings.Duration `json:"retry_after_max" default:"1h" min:"1s" max:"24h" doc:"longest Retry-After that is heeded"`
 	AbortHeader     bool              `json:"abort_header" default:"false" doc:"heed webhook-delivery: abort-message, which buries the record"`
 	Capture         capture           `json:"capture" doc:"what of a failed request's answer the error shows"`
+
+	target *urlTemplate // URL, read
 }
 
 type cloudEvents struct {
@@ -148,12 +153,83 @@ type capture struct {
 	Headers []string       `json:"headers" max:"8" doc:"headers of the answer, such as x-request-id"`
 }
 
-// hostVaries says whether the scheme, host or port of the URL depends on the row.
-func (c *config) hostVaries() bool { return false }
+// The values of follow_redirects.
+const (
+	redirectNever = "never"
+	redirectSame  = "same_host_307_308"
+)
 
 // parse reads the settings and tries them on a sample record. It does no I/O. When a diagnostic is no warning, the
 // config is worth nothing.
-func parse(data []byte, _ Options) (config, []core.Diagnostic) {
+func parse(data []byte, o Options) (config, []core.Diagnostic) {
 	var c config
-	return c, settings.Decode(data, &c)
+	if diagnostics := settings.Decode(data, &c); len(diagnostics) > 0 {
+		return c, diagnostics
+	}
+	var k checker
+	var err error
+	if c.target, err = parseURL(c.URL, o.Connector); err != nil {
+		k.wrong("/url", "%v", err)
+		return c, k.diagnostics
+	}
+	c.complete(o)
+	k.statuses(&c)
+	k.connections(&c)
+	k.body(&c)
+	k.signing(&c, time.Now())
+	if c.Auth != nil {
+		k.auth(&c)
+	}
+	k.tls(&c)
+	k.ssrf(&c)
+	k.openly(&c)
+	k.names(&c)
+	k.paths(&c, o.Dir)
+	composer, problems := compile(&c, o.Connector)
+	if k.add(problems); !k.refused {
+		k.rehearse(composer)
+	}
+	if c.Breaker == nil {
+		c.Breaker = defaultBreaker()
+	}
+	return c, k.diagnostics
+}
+
+// complete fills in the defaults that depend on other settings.
+func (c *config) complete(o Options) {
+	if c.UserAgent == "" {
+		c.UserAgent = strings.TrimRight("connectd/"+o.Version, "/")
+	}
+	if c.ForwardHeaders == nil {
+		c.ForwardHeaders = []string{extTraceParent, extTraceState}
+	}
+	if c.Body == bodyCEBatch && c.Batch == nil {
+		c.Batch = &batching{MaxRows: 100, MaxBytes: 256 << 10}
+	}
+	if c.Signing.Scheme == "" && len(c.Signing.Secrets) > 0 {
+		c.Signing.Scheme = schemeStandard
+	} else if c.Signing.Scheme == "" {
+		c.Signing.Scheme = schemeNone
+	}
+	if !c.hostVaries() || c.PerEndpoint > c.Concurrency {
+		c.PerEndpoint = c.Concurrency
+	}
+	if c.MaxConnsPerHost == 0 {
+		c.MaxConnsPerHost = c.PerEndpoint
+	}
+	if l := c.RateLimit; l != nil && l.Burst == 0 {
+		l.Burst = max(1, int(l.Rate.perSecond()))
+	}
+}
+
+func defaultBreaker() *breaker {
+	return &breaker{MinRequests: 10, FailureRatio: 0.7, OpenFor: settings.Duration(30 * time.Second), HalfOpen: 1}
+}
+
+// hostVaries says whether the scheme, host or port of the URL depends on the row.
+func (c *config) hostVaries() bool { return c.target.hostVaries() }
+
+// guarded says whether the addresses that requests go to are checked.
+func (c *config) guarded() bool {
+	return c.SSRF.Mode == "on" || c.SSRF.Mode == "auto" && c.hostVaries()
 }

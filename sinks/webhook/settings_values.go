@@ -37,9 +37,6 @@ func (p *prefix) UnmarshalText(text []byte) error {
 	if err != nil {
 		return errors.New(`must be an IP address or a prefix, such as "10.1.0.0/16" or "fd00::/8"`)
 	}
-	if parsed.Addr().Is4In6() {
-		return errors.New("must be an IPv4 prefix written as such, not as ::ffff:a.b.c.d")
-	}
 	*p = prefix(parsed.Masked())
 	return nil
 }
@@ -101,6 +98,16 @@ func (r *statusRange) UnmarshalText(text []byte) error {
 func (s statuses) has(code int) bool {
 	for _, r := range s {
 		if r.first <= code && code <= r.last {
+			return true
+		}
+	}
+	return false
+}
+
+// meets says whether the set and the range have a code in common.
+func (s statuses) meets(other statusRange) bool {
+	for _, r := range s {
+		if r.first <= other.last && other.first <= r.last {
 			return true
 		}
 	}
