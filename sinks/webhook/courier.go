@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"net/url"
 	"time"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/sinks/webhook/auth"
 	"github.com/connectd/connectd/sinks/webhook/egress"
 )
 
@@ -15,7 +17,7 @@ type courier struct {
 	composer  *composer
 	judge     *judge
 	client    *egress.Client
-	auth      authorizer // nil: none
+	auth      auth.Authorizer // nil: none
 	endpoints *endpoints
 	many      bool          // the host depends on the row; else there is one endpoint
 	total     time.Duration // for one request
@@ -33,10 +35,7 @@ func (c *courier) attempt(ctx, gate context.Context, m *message, hurried bool) (
 	if refused != nil {
 		return verdict{outcome: *refused}, false
 	}
-	v, sent = c.request(ctx, m)
-	if v.reauthorize && c.auth != nil && c.auth.Refused() {
-		v, sent = c.request(ctx, m)
-	}
+	v, sent = c.send(ctx, m)
 	if v.outcome.Kind == core.NotAttempted || errors.Is(ctx.Err(), context.Canceled) && v.outcome.Kind != core.Delivered {
 		done(nil)
 	} else {
@@ -57,15 +56,37 @@ func (c *courier) scoped(v verdict) verdict {
 	return v
 }
 
-// request makes one attempt, with a timestamp and signatures of its own.
-func (c *courier) request(ctx context.Context, m *message) (v verdict, sent bool) {
+// maxRedirects is how many redirects within an endpoint are followed, where the settings allow any.
+const maxRedirects = 3
+
+// send makes the request, and again if that is of use at once: with a fresh token, or where a redirect leads.
+func (c *courier) send(ctx context.Context, m *message) (v verdict, sent bool) {
+	to := m.url
+	renewed := false
+	for redirects := 0; ; {
+		var r egress.Request
+		r, v, sent = c.request(ctx, m, to)
+		switch {
+		case v.reauthorize && !renewed && c.auth != nil && c.auth.Refused(&r):
+			renewed = true
+		case v.redirect != nil && redirects < maxRedirects:
+			redirects++
+			to = v.redirect
+		default:
+			return v, sent
+		}
+	}
+}
+
+// request makes one attempt, with a timestamp and signatures of its own, and returns what was sent with its verdict.
+func (c *courier) request(ctx context.Context, m *message, to *url.URL) (r egress.Request, v verdict, sent bool) {
 	limited, cancel := context.WithTimeout(ctx, c.total)
 	defer cancel()
-	r := egress.Request{Method: m.method, URL: m.url, Header: maps.Clone(m.header), Body: m.body}
+	r = egress.Request{Method: m.method, URL: to, Header: maps.Clone(m.header), Body: m.body}
 	maps.Copy(r.Header, c.composer.sign(m, time.Now()))
 	if c.auth != nil {
 		if err := c.auth.Authorize(limited, &r); err != nil {
-			return c.unsent(ctx, verdict{outcome: unauthorized(err)}), false
+			return r, unsent(ctx, verdict{outcome: unauthorized(err)}), false
 		}
 	}
 	answer, err := c.client.Do(limited, r)
@@ -73,16 +94,16 @@ func (c *courier) request(ctx context.Context, m *message) (v verdict, sent bool
 		var failed *egress.Error
 		sent = !errors.As(err, &failed) || failed.Sent
 		if v = c.judge.failure(err); !sent {
-			v = c.unsent(ctx, v)
+			v = unsent(ctx, v)
 		}
-		return v, sent
+		return r, v, sent
 	}
-	return c.judge.answer(m, answer.Status, answer.Header, answer.Body), true
+	return r, c.judge.answer(m, answer.Status, answer.Header, answer.Body), true
 }
 
 // unsent is the verdict on a request of which nothing was sent: what the failure says, unless it is only that the call's
 // own time is over.
-func (c *courier) unsent(ctx context.Context, v verdict) verdict {
+func unsent(ctx context.Context, v verdict) verdict {
 	if ctx.Err() != nil {
 		return verdict{outcome: *notBegun()}
 	}
@@ -91,10 +112,5 @@ func (c *courier) unsent(ctx context.Context, v verdict) verdict {
 
 // unauthorized is the outcome when there is no token: that is the same for all endpoints.
 func unauthorized(err error) core.Outcome {
-	return core.Outcome{Kind: core.Retryable, Scope: core.ScopeSink, Code: "authorization", Message: err.Error()}
-}
-
-type authorizer interface {
-	Authorize(ctx context.Context, r *egress.Request) error
-	Refused() bool
+	return core.Outcome{Kind: core.Retryable, Scope: core.ScopeSink, Code: "authorization", Message: core.CleanText(err.Error())}
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/sony/gobreaker/v2"
 	tokens "golang.org/x/time/rate"
+
+	"github.com/connectd/connectd/core/settings"
 )
 
 // breakerWindow is the time over which a breaker counts.
@@ -19,6 +21,11 @@ func endpointMaker(c *config, many bool, log *slog.Logger) func(name string) *en
 	if many {
 		shared = newPlaces(c.Concurrency, stall)
 	}
+	rules := c.Breaker
+	if rules == nil {
+		rules = new(breaker)
+		settings.Decode([]byte(`{}`), rules) // the defaults
+	}
 	sometimes := &tokens.Sometimes{First: 100, Interval: time.Second} // many endpoints fail together
 	return func(name string) *endpoint {
 		e := &endpoint{name: name, stall: stall, relook: time.Duration(c.Timeouts.Total) / 4, window: newWindow(c.Concurrency)}
@@ -29,8 +36,8 @@ func endpointMaker(c *config, many bool, log *slog.Logger) func(name string) *en
 			return e
 		}
 		e.places, e.window = shared, newWindow(min(c.PerEndpoint, c.Concurrency))
-		e.openFor = time.Duration(c.Breaker.OpenFor)
-		e.breaker = newBreaker(c, func(to gobreaker.State) {
+		e.openFor = time.Duration(rules.OpenFor)
+		e.breaker = newBreaker(rules, max(breakerWindow, 4*time.Duration(c.Timeouts.Total)), func(to gobreaker.State) {
 			e.turned(to)
 			sometimes.Do(func() { tell(log, e, to) })
 		})
@@ -38,6 +45,7 @@ func endpointMaker(c *config, many bool, log *slog.Logger) func(name string) *en
 	}
 }
 
+// tell logs that an endpoint was left alone, or answers again.
 func tell(log *slog.Logger, e *endpoint, state gobreaker.State) {
 	switch state {
 	case gobreaker.StateOpen:
@@ -47,12 +55,12 @@ func tell(log *slog.Logger, e *endpoint, state gobreaker.State) {
 	}
 }
 
-func newBreaker(c *config, turned func(to gobreaker.State)) *gobreaker.TwoStepCircuitBreaker[struct{}] {
-	least, ratio := uint32(c.Breaker.MinRequests), c.Breaker.FailureRatio
-	period := max(breakerWindow, 4*time.Duration(c.Timeouts.Total))
+// newBreaker returns a breaker that counts over the period and tells of each change.
+func newBreaker(rules *breaker, period time.Duration, turned func(to gobreaker.State)) *gobreaker.TwoStepCircuitBreaker[struct{}] {
+	least, ratio := uint32(rules.MinRequests), rules.FailureRatio
 	return gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
-		MaxRequests:  uint32(c.Breaker.HalfOpen),
-		Timeout:      time.Duration(c.Breaker.OpenFor),
+		MaxRequests:  uint32(rules.HalfOpen),
+		Timeout:      time.Duration(rules.OpenFor),
 		Interval:     period,
 		BucketPeriod: period / 6,
 		// In a row, so that an endpoint that has done well all the minute is left alone soon after it died.

@@ -3,10 +3,12 @@ package webhook
 import (
 	"errors"
 	"log/slog"
-	"net/netip"
+	"net/http"
 	"net/url"
 	"time"
 
+	"github.com/connectd/connectd/core/settings"
+	"github.com/connectd/connectd/sinks/webhook/auth"
 	"github.com/connectd/connectd/sinks/webhook/egress"
 )
 
@@ -16,30 +18,33 @@ func newCourier(config *config, o Options, log *slog.Logger) (*courier, error) {
 	if err != nil {
 		return nil, err
 	}
+	var proxy *url.URL
+	if text := config.ProxyURL.Reveal(); text != "" {
+		if proxy, err = url.Parse(text); err != nil {
+			return nil, errors.New("proxy_url is no URL") // url's error shows it
+		}
+	}
 	c := &courier{
-		composer: composer, judge: newJudge(config), many: composer.fixed() == nil,
-		total: time.Duration(config.Timeouts.Total), perRequest: 1,
+		composer: composer, judge: newJudge(config), auth: newAuthorizer(config.Auth, proxy),
+		many: config.hostVaries(), total: time.Duration(config.Timeouts.Total), perRequest: 1, perRow: config.perRow(),
 	}
 	if config.Batch != nil {
-		c.perRequest, c.perRow = config.Batch.MaxRows, config.Batch.PerRowResults != nil
-	}
-	client, err := clientConfig(config, c.many, c.judge.capture())
-	if err != nil {
-		return nil, err
+		c.perRequest = config.Batch.MaxRows
 	}
 	c.endpoints = newEndpoints(maxEndpoints, endpointMaker(config, c.many, log))
-	c.client = egress.New(client)
+	c.client = egress.New(clientConfig(config, c.many, c.judge.capture(), proxy))
 	return c, nil
 }
 
 func (c *courier) close() { c.client.Close() }
 
-func clientConfig(c *config, many bool, capture int) (egress.Config, error) {
+// clientConfig says how requests travel.
+func clientConfig(c *config, many bool, capture int, proxy *url.URL) egress.Config {
 	perHost := c.Concurrency
 	if many {
 		perHost = min(c.PerEndpoint, c.Concurrency)
 	}
-	e := egress.Config{
+	return egress.Config{
 		Connect:      time.Duration(c.Timeouts.Connect),
 		TLSHandshake: time.Duration(c.Timeouts.TLS),
 		Header:       time.Duration(c.Timeouts.Header),
@@ -49,31 +54,43 @@ func clientConfig(c *config, many bool, capture int) (egress.Config, error) {
 			MinVersion: c.TLS.MinVersion, InsecureSkipVerify: c.TLS.Insecure,
 		},
 		HTTP2:           c.HTTP2 == "auto",
-		MaxConnsPerHost: c.MaxConnsPerHost, // each request on the wire has one: perHost bounds them
+		MaxConnsPerHost: c.MaxConnsPerHost,
 		IdlePerHost:     perHost,
 		IdleTimeout:     time.Duration(c.IdleConnTimeout),
 		MaxAge:          time.Duration(c.MaxConnAge),
+		Guard:           c.guard(),
+		Proxy:           proxy,
 	}
-	if c.SSRF.Mode == "on" || c.SSRF.Mode == "auto" && many {
-		e.Guard = egress.NewGuard(egress.Rules{
-			AllowCIDRs: prefixes(c.SSRF.AllowCIDRs), DenyCIDRs: prefixes(c.SSRF.DenyCIDRs),
-			AllowHosts: c.SSRF.AllowHosts, AllowPorts: c.SSRF.AllowPorts,
-		})
-	}
-	if text := c.ProxyURL.Reveal(); text != "" {
-		proxy, err := url.Parse(text)
-		if err != nil {
-			return e, errors.New("proxy_url is no URL") // url's error shows it
-		}
-		e.Proxy = proxy
-	}
-	return e, nil
 }
 
-func prefixes(from []prefix) []netip.Prefix {
-	to := make([]netip.Prefix, len(from))
-	for i, p := range from {
-		to[i] = netip.Prefix(p)
+// newAuthorizer returns what shows who the sink is, nil for nobody. The token endpoint's certificate is checked with the
+// system's authorities: the setting tls is about the receiver.
+func newAuthorizer(a *authConfig, proxy *url.URL) auth.Authorizer {
+	if a == nil {
+		return nil
 	}
-	return to
+	secret := func(value settings.Secret) auth.Secret {
+		if a.File != "" {
+			return auth.File(a.File)
+		}
+		return auth.Value(value.Reveal())
+	}
+	switch a.Type {
+	case "basic":
+		return auth.Basic(a.Username, auth.Value(a.Password.Reveal()))
+	case "bearer":
+		return auth.Bearer(secret(a.Token))
+	case "header":
+		return auth.Header(http.CanonicalHeaderKey(a.Name), secret(a.Value))
+	case "oauth2":
+		return auth.NewOAuth2(auth.OAuth2Config{
+			TokenURL: a.TokenURL, ClientID: a.ClientID, ClientSecret: a.ClientSecret.Reveal(), Scopes: a.Scopes, Params: a.Params,
+			SecretInBody: a.ClientAuth == "body", Proxy: proxy,
+		})
+	default:
+		return auth.SigV4(auth.SigV4Config{
+			Region: a.Region, Service: a.Service, AccessKeyID: a.AccessKeyID, SecretAccessKey: a.SecretAccessKey.Reveal(),
+			SessionToken: a.SessionToken.Reveal(),
+		})
+	}
 }
