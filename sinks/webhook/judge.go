@@ -106,7 +106,10 @@ func (j *judge) answer(m *message, status int, header http.Header, body []byte) 
 // sameEndpoint is the Location of an answer, if it is on the message's own endpoint.
 func sameEndpoint(m *message, location string) *url.URL {
 	u, err := m.url.Parse(location)
-	if err != nil || location == "" || u.User != nil || u.Scheme != m.url.Scheme || endpointOf(u) != m.endpoint {
+	if err != nil || location == "" || u.User != nil {
+		return nil
+	}
+	if u.Host = strings.ToLower(u.Host); endpointOf(u) != m.endpoint {
 		return nil
 	}
 	u.Host, u.Fragment, u.RawFragment = m.url.Host, "", ""
