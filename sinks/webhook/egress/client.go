@@ -183,13 +183,11 @@ func (c *Client) check(ctx context.Context, u *url.URL) error {
 	if err := ctx.Err(); err != nil {
 		return &Error{Phase: PhaseWait, Err: err}
 	}
-	if err := checkURL(u); err != nil {
-		return &Error{Phase: PhaseRequest, Err: err}
+	check := checkURL
+	if c.config.Guard != nil {
+		check = c.config.Guard.URL
 	}
-	if c.config.Guard == nil {
-		return nil
-	}
-	if err := c.config.Guard.URL(u); err != nil {
+	if err := check(u); err != nil {
 		return &Error{Phase: PhaseRequest, Err: err}
 	}
 	return nil
