@@ -90,11 +90,7 @@ func TestBehindARecordThatFailed(t *testing.T) {
 func lists(t testing.TB, code int, more string) (*receiver, *Sink) {
 	r := receive(t)
 	r.always(answer{do: func(w http.ResponseWriter, request *http.Request) {
-		body, err := io.ReadAll(request.Body)
-		if err != nil {
-			t.Error(err)
-		}
-		if a := (&arrival{header: request.Header, body: body}); refuses(a.records(t)) {
+		if refuses(arrivalOf(request).records(t)) {
 			w.WriteHeader(code)
 		}
 	}})
@@ -221,10 +217,9 @@ func TestListsOfLongKeys(t *testing.T) {
 func TestResultsOfRows(t *testing.T) {
 	r := receive(t)
 	r.always(answer{do: func(w http.ResponseWriter, request *http.Request) {
-		body, _ := io.ReadAll(request.Body)
 		var results []string
 		keys := map[string]bool{}
-		for _, record := range (&arrival{header: request.Header, body: body}).records(t) {
+		for _, record := range arrivalOf(request).records(t) {
 			status := 200
 			if record.Type == refused {
 				status = 422

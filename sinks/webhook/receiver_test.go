@@ -15,9 +15,12 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/connectd/connectd/core"
 )
 
 // receiver is a real HTTP server whose answers a test scripts. It notes every request that it has read to its end, before
@@ -32,7 +35,7 @@ type receiver struct {
 	conns    map[net.Conn]bool
 	opened   int // connections so far
 	requests int // that began, whether or not they were read
-	arrived  []arrival
+	arrived  []*arrival
 	script   []answer
 	usual    answer        // when the script is at its end
 	hanging  chan struct{} // closed when answers may go out again; nil when they may
@@ -42,13 +45,19 @@ type receiver struct {
 type arrival struct {
 	at     time.Time
 	method string
-	host   string
 	uri    string
 	proto  string
-	peer   string // the client's address: a connection's name
 	header http.Header
 	body   []byte
+
+	parse  sync.Once
+	parsed []core.Record
 }
+
+// arrivalKey is where a request's context has what was noted of it.
+type arrivalKey struct{}
+
+func arrivalOf(r *http.Request) *arrival { return r.Context().Value(arrivalKey{}).(*arrival) }
 
 // answer is what the receiver does with a request. The body is read already, unless early is set.
 type answer struct {
@@ -196,11 +205,11 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	if err != nil {
 		return // the client left
 	}
+	noted := &arrival{
+		at: time.Now(), method: request.Method, uri: request.RequestURI, proto: request.Proto, header: request.Header, body: body,
+	}
 	r.mu.Lock()
-	r.arrived = append(r.arrived, arrival{
-		at: time.Now(), method: request.Method, host: request.Host, uri: request.RequestURI, proto: request.Proto,
-		peer: request.RemoteAddr, header: request.Header, body: body,
-	})
+	r.arrived = append(r.arrived, noted)
 	hanging := r.hanging
 	r.mu.Unlock()
 	if hanging != nil {
@@ -210,15 +219,14 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 			panic(http.ErrAbortHandler)
 		}
 	}
-	request.Body = io.NopCloser(bytes.NewReader(body))
-	a.do(w, request)
+	a.do(w, request.WithContext(context.WithValue(request.Context(), arrivalKey{}, noted)))
 }
 
 // got returns the requests that were read so far.
-func (r *receiver) got() []arrival {
+func (r *receiver) got() []*arrival {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append([]arrival(nil), r.arrived...)
+	return slices.Clone(r.arrived)
 }
 
 // counts returns how many requests began and how many connections there were.
