@@ -1,0 +1,90 @@
+package egress
+
+import (
+	"crypto/tls"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// lookEvery is how often the files of TLS are looked at.
+const lookEvery = time.Second
+
+// pool keeps the connections. They are of one generation, until that is maxAge old or its certificates have changed: then
+// a fresh one takes over, and the connections of the old one are closed, those in use when they come back. So a connection
+// lives a little longer than maxAge at most, and changes of names and load balancers take effect. It may be used
+// concurrently.
+type pool struct {
+	tls    func() (*tls.Config, error)
+	make   func(*tls.Config) *http.Transport
+	maxAge time.Duration
+
+	mu      sync.Mutex
+	current *generation // nil until the first use and after close
+	looked  time.Time   // at the files
+	closed  bool
+}
+
+type generation struct {
+	*http.Transport
+	tls     *tls.Config
+	born    time.Time
+	users   int
+	retired bool
+}
+
+// acquire returns the generation of now, to be given back with release. It fails when TLS's files do.
+func (p *pool) acquire() (*generation, *Error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, &Error{Phase: PhaseWait, Err: net.ErrClosed}
+	}
+	now := time.Now()
+	if p.current != nil && now.Sub(p.current.born) >= p.maxAge {
+		p.retire()
+	}
+	if p.current == nil || now.Sub(p.looked) >= lookEvery {
+		config, err := p.tls()
+		if err != nil {
+			return nil, &Error{Phase: PhaseTLS, Err: err}
+		}
+		p.looked = now
+		if p.current != nil && p.current.tls != config {
+			p.retire()
+		}
+		if p.current == nil {
+			p.current = &generation{Transport: p.make(config), tls: config, born: now}
+		}
+	}
+	p.current.users++
+	return p.current, nil
+}
+
+func (p *pool) release(g *generation) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g.users--
+	if g.retired && g.users == 0 {
+		// Those that came back since, and that HTTP/2's streams held.
+		g.CloseIdleConnections()
+	}
+}
+
+// retire ends the current generation; the caller holds the lock.
+func (p *pool) retire() {
+	g := p.current
+	p.current = nil
+	g.retired = true
+	g.CloseIdleConnections()
+}
+
+func (p *pool) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	if p.current != nil {
+		p.retire()
+	}
+}
