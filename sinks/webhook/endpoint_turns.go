@@ -5,7 +5,7 @@ import "time"
 const (
 	maxSpread  = 30 * time.Second       // over which records that have to come again are spread
 	soonest    = 100 * time.Millisecond // that a record comes again
-	unknownGap = 50 * time.Millisecond  // between two of them while nothing is known of the endpoint's rate
+	unknownGap = 5 * time.Millisecond   // between two of them while nothing is known of the endpoint's rate
 	maxAsked   = time.Minute            // between requests to an endpoint that asks to wait and does not say how long
 )
 
