@@ -131,6 +131,9 @@ func (x *exchange) failed(ctx context.Context, err error) (*Error, remedy) {
 	e := &Error{Phase: x.phase, Sent: sent, Err: withoutQuotes(err)}
 	ended := ctx.Err() != nil
 	switch {
+	case ended && x.phase == PhaseRequest:
+		e.Phase = PhaseWait
+		return e, none
 	case !x.got:
 		return e, none
 	case ended:
