@@ -78,9 +78,10 @@ func (x *exchange) writing() {
 }
 
 func (x *exchange) wrote(err error) {
+	_, failure := x.wire.state() // which was not reported
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if err == nil && x.phase == PhaseWrite {
+	if err == nil && failure == nil && x.phase == PhaseWrite {
 		x.enter(PhaseHeader)
 	}
 }
