@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"net/http/httptrace"
 	"sync"
@@ -146,6 +147,10 @@ func (x *exchange) failed(ctx context.Context, err error) (*Error, remedy) {
 		return e, none
 	case x.shared && tooLarge(err):
 		e.Phase, e.Sent = PhaseRequest, false
+		return e, none
+	case x.shared && !x.written && !x.reused:
+		// HTTP/2 does not pass on what the server said, which is most likely about the client's certificate.
+		e.Phase, e.Err = PhaseTLS, fmt.Errorf("the server hung up after the handshake: %w", e.Err)
 		return e, none
 	case x.shared:
 		e.Sent = x.written && !unprocessed(err)

@@ -188,7 +188,7 @@ func TestEarlyAnswer(t *testing.T) {
 		"https": listenTLS(t, &tls.Config{Certificates: []tls.Certificate{authority.issue(t, leaf{})}}, refuse),
 	} {
 		c := client(t, Config{Capture: 100, TLS: TLS{CAFile: authority.file}})
-		for range 20 {
+		for range 10 {
 			a, err := post(t, c, f.url, body)
 			if err != nil {
 				t.Fatalf("%s: %v", scheme, err)
@@ -198,7 +198,7 @@ func TestEarlyAnswer(t *testing.T) {
 				t.Errorf("body %q", a.Body)
 			}
 		}
-		if connections, requests := f.seen(); connections != 20 || len(requests) != 0 {
+		if connections, requests := f.seen(); connections != 10 || len(requests) != 0 {
 			t.Errorf("%s: %d connections, %d requests read", scheme, connections, len(requests))
 		}
 	}
