@@ -147,9 +147,6 @@ func TestListsAndUnsendableRows(t *testing.T) {
 // TestListIDs follow the rows, and nothing else.
 func TestListIDs(t *testing.T) {
 	id := func(ids ...string) string { return listID(ids) }
-	if id("a", "b") != id("a", "b") {
-		t.Error("the same rows have two ids")
-	}
 	seen := map[string]string{}
 	for _, ids := range [][]string{{"a"}, {"a", "b"}, {"b", "a"}, {"ab"}, {"a", "b", ""}, {"", "a", "b"}, {"a\x00b"}, {}} {
 		got := id(ids...)

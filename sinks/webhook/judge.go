@@ -1,7 +1,6 @@
 package webhook
 
 import (
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -58,12 +57,18 @@ func newJudge(c *config) *judge {
 // maxResults bounds what is read of an answer with an entry for each row, in bytes.
 const maxResults = 1 << 20
 
+// margin is what more of a body is looked at than is shown, so that a secret is hidden whole where the text is cut.
+const margin = 512
+
 // capture is how many bytes of an answer's body the judge wants.
 func (j *judge) capture() int {
-	if j.config.perRow() {
+	switch {
+	case j.config.perRow():
 		return maxResults
+	case j.config.Capture.Bytes == 0:
+		return 0
 	}
-	return int(j.config.Capture.Bytes)
+	return int(j.config.Capture.Bytes) + margin
 }
 
 // answer judges the answer to a message: its status, headers, and the first bytes of its body, capture at most.
@@ -145,11 +150,13 @@ func (j *judge) snippet(header http.Header, body []byte) string {
 	if encoding := header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
 		return ""
 	}
-	text := string(body[:min(len(body), int(j.config.Capture.Bytes))])
+	limit := int(j.config.Capture.Bytes)
+	text := string(body[:min(len(body), limit+margin)])
 	if strings.ContainsRune(text, 0) {
 		return "" // no text
 	}
-	return strings.Join(strings.Fields(core.CleanText(text)), " ")
+	text = j.secrets.Replace(text)
+	return strings.Join(strings.Fields(core.CleanText(text[:min(len(text), limit)])), " ")
 }
 
 // place is a Location without its query, which may hold a secret, and without a user or fragment.
@@ -165,28 +172,6 @@ func place(location string) string {
 		text = text[:longest] + "..."
 	}
 	return text
-}
-
-// hide replaces the secrets of the settings, so that a receiver that repeats a request in its answer does not put them into
-// errors.
-func hide(c *config) *strings.Replacer {
-	var pairs []string
-	add := func(texts ...string) {
-		for _, text := range texts {
-			if len(text) >= 4 { // shorter ones would hide parts of ordinary words, and are no secrets anyway
-				pairs = append(pairs, text, "***")
-			}
-		}
-	}
-	for i := range c.Signing.Secrets {
-		add(c.Signing.Secrets[i].Value.Reveal())
-	}
-	if a := c.Auth; a != nil {
-		password := a.Password.Reveal()
-		add(base64.StdEncoding.EncodeToString([]byte(a.Username+":"+password)), password, a.Token.Reveal(), a.Value.Reveal(),
-			a.ClientSecret.Reveal(), a.SecretAccessKey.Reveal(), a.SessionToken.Reveal())
-	}
-	return strings.NewReplacer(pairs...)
 }
 
 // failure judges an attempt that ended without an answer, which the error says why. The caller looks at its own context

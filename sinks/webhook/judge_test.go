@@ -263,6 +263,9 @@ func TestMessageOfAnAnswer(t *testing.T) {
 		"some":     {`,"capture":{"bytes":4}`, nil, "no stock", "the receiver answered 500 Internal Server Error: no s"},
 		"headers":  {`,"capture":{"headers":["x-request-id","x-none"]}`, http.Header{"X-Request-Id": {"r-1\x00"}}, "", "the receiver answered 500 Internal Server Error, x-request-id r-1 "},
 		"password": {auth, nil, "you sent hunter2 as dXNlcjpodW50ZXIy", "the receiver answered 500 Internal Server Error: you sent *** as ***"},
+		"api key":  {`,"headers":{"X-Api-Key":"hunter4","X-Env":"live"}`, nil, "X-Api-Key: hunter4, X-Env: live", "the receiver answered 500 Internal Server Error: X-Api-Key: ***, X-Env: live"},
+		"query":    {"", nil, "Cannot POST /hook?token=hunter2", "the receiver answered 500 Internal Server Error: Cannot POST /hook?***"},
+		"cut":      {auth + `,"capture":{"bytes":8}`, nil, "sent hunter2", "the receiver answered 500 Internal Server Error: sent ***"},
 		"secret":   {auth, nil, "key hunter3-hunter3-hunter3!", "the receiver answered 500 Internal Server Error: key ***!"},
 	} {
 		j := judging(t, c.settings)

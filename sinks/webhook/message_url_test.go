@@ -64,6 +64,9 @@ func wantInPlace(t *testing.T, u *url.URL, value string) {
 	if len(segments) != 4 || segments[1] != "before" || segments[3] != "after" {
 		t.Fatalf("%q makes the path %q", value, path)
 	}
+	if strings.ContainsAny(segments[2]+query, `@:;+$,!*'()[]<>"`) {
+		t.Errorf("%q has characters with a meaning in %q", value, line)
+	}
 	if got, err := url.PathUnescape(segments[2]); err != nil || got != value || dots(segments[2]) {
 		t.Errorf("%q came out of the path as %q, %v", value, got, err)
 	}

@@ -190,7 +190,7 @@ func parse(data []byte, o Options) (config, []core.Diagnostic) {
 		k.rehearse(composer)
 	}
 	if c.Breaker == nil {
-		c.Breaker = defaultBreaker()
+		c.Breaker = defaults[breaker]()
 	}
 	return c, k.diagnostics
 }
@@ -204,7 +204,7 @@ func (c *config) complete(o Options) {
 		c.ForwardHeaders = []string{extTraceParent, extTraceState}
 	}
 	if c.Body == bodyCEBatch && c.Batch == nil {
-		c.Batch = &batching{MaxRows: 100, MaxBytes: 256 << 10}
+		c.Batch = defaults[batching]()
 	}
 	if c.Signing.Scheme == "" && len(c.Signing.Secrets) > 0 {
 		c.Signing.Scheme = schemeStandard
@@ -222,8 +222,11 @@ func (c *config) complete(o Options) {
 	}
 }
 
-func defaultBreaker() *breaker {
-	return &breaker{MinRequests: 10, FailureRatio: 0.7, OpenFor: settings.Duration(30 * time.Second), HalfOpen: 1}
+// defaults is a group of settings of which none is set.
+func defaults[T any]() *T {
+	group := new(T)
+	settings.Decode([]byte(`{}`), group)
+	return group
 }
 
 // hostVaries says whether the scheme, host or port of the URL depends on the row.

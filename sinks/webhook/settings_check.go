@@ -23,8 +23,8 @@ func (k *checker) wrong(pointer, format string, args ...any) {
 	k.diagnostics = append(k.diagnostics, core.Diagnostic{Pointer: pointer, Message: fmt.Sprintf(format, args...)})
 }
 
-func (k *checker) warn(pointer, format string, args ...any) {
-	k.diagnostics = append(k.diagnostics, core.Diagnostic{Pointer: pointer, Message: fmt.Sprintf(format, args...), Warning: true})
+func (k *checker) warn(pointer, message string) {
+	k.diagnostics = append(k.diagnostics, core.Diagnostic{Pointer: pointer, Message: message, Warning: true})
 }
 
 func (k *checker) add(other checker) {
