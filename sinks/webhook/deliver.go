@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 
@@ -191,7 +192,8 @@ func (l *lane) note(records []int, o core.Outcome) {
 
 // closed is the outcome of records that are not begun because the gate is shut.
 func (l *lane) closed() core.Outcome {
-	if why, ok := context.Cause(l.gate).(*closedError); ok {
+	var why *closedError
+	if errors.As(context.Cause(l.gate), &why) {
 		return core.Outcome{
 			Kind: core.NotAttempted, Scope: core.ScopeSink, Code: why.outcome.Code, Message: why.outcome.Message,
 		}

@@ -31,13 +31,14 @@ type endpoint struct {
 	openFor time.Duration                              // the breaker's
 	limit   *tokens.Limiter                            // nil without a rate limit
 	stall   time.Duration                              // it hangs when all its places are taken and nothing happens for so long
-	relook  time.Duration                              // until what hangs is looked at again
+	relook  time.Duration                              // until what hangs is looked at again, at least
 
 	mu     sync.Mutex
 	window window
 	used   int             // places taken
 	queue  []chan struct{} // who waits for a place, first come first served; closed when it is theirs
 	moved  time.Time       // when a request was last begun or ended
+	well   time.Time       // when there was a good answer, or the endpoint was first met
 	opened time.Time       // when the breaker last opened
 	asked  asked
 	turns  turns
@@ -164,7 +165,10 @@ func (e *endpoint) learn(v *verdict, began time.Time, report func(error)) {
 	switch {
 	case v.slower:
 		e.window.halve(began, now)
+	case v.endpoint && e.places == nil:
+		e.window.restart() // what is left to the engine begins again with few, too
 	case !v.trouble && !v.endpoint:
+		e.well = now
 		e.turns.answered(now.Sub(began), e.window.width)
 		e.window.widen()
 	}
@@ -189,11 +193,17 @@ func (e *endpoint) turned(to gobreaker.State) {
 func (e *endpoint) broken(now time.Time) *core.Outcome {
 	e.mu.Lock()
 	wait := e.opened.Add(e.openFor).Sub(now)
-	e.mu.Unlock()
 	if wait <= 0 { // it is being tried
-		wait = e.relook
+		wait = e.patience(now)
 	}
+	e.mu.Unlock()
 	return e.later("breaker_open", wait, "failed too often and is left alone for a while")
+}
+
+// patience is how long an endpoint that does not answer is left to itself: the longer, the longer that lasts. The caller
+// holds mu.
+func (e *endpoint) patience(now time.Time) time.Duration {
+	return min(max(now.Sub(e.well)/2, e.relook), max(e.openFor, e.relook))
 }
 
 // later is the outcome of a record that has to come again, after wait or more.

@@ -16,7 +16,7 @@ func (e *endpoint) place(ctx context.Context, hurried bool) *core.Outcome {
 		e.mu.Unlock()
 		return nil
 	}
-	hangs, full := e.hangs(time.Now()), hurried && len(e.queue) >= int(e.window.width)
+	hangs, full := e.hangs(time.Now()), hurried && len(e.queue) >= int(e.window.most)
 	if hangs || full || hurried && !e.standAside() {
 		e.mu.Unlock()
 		if hangs {
@@ -88,7 +88,10 @@ func (e *endpoint) hangs(now time.Time) bool {
 }
 
 func (e *endpoint) hanging() *core.Outcome {
-	return e.later("stalled", e.relook, "has as many requests as it takes at once and has not answered for a while")
+	e.mu.Lock()
+	wait := e.patience(time.Now())
+	e.mu.Unlock()
+	return e.later("stalled", wait, "has as many requests as it takes at once and has not answered for a while")
 }
 
 // standAside takes a place aside, where that is asked of a call that waits; comeBack gives it back.

@@ -66,7 +66,7 @@ type answer struct {
 }
 
 // receive starts a receiver that answers 200.
-func receive(t testing.TB) *receiver { return startReceiver(t, nil, false) }
+func receive(t testing.TB) *receiver { return startReceiver(t, "127.0.0.1:0", nil, false) }
 
 // receiveTLS starts a receiver of https, with HTTP/2 if it is wanted, and returns it with a file of the certificate that is
 // to be trusted. Its names are 127.0.0.1 and example.com.
@@ -75,7 +75,7 @@ func receiveTLS(t testing.TB, http2 bool) (r *receiver, caFile string) {
 	source := httptest.NewTLSServer(nil) // has a certificate
 	certificates := source.TLS.Certificates
 	source.Close()
-	r = startReceiver(t, &tls.Config{Certificates: certificates}, http2)
+	r = startReceiver(t, "127.0.0.1:0", &tls.Config{Certificates: certificates}, http2)
 	caFile = filepath.Join(t.TempDir(), "ca.pem")
 	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificates[0].Certificate[0]})
 	if err := os.WriteFile(caFile, block, 0o600); err != nil {
@@ -84,12 +84,12 @@ func receiveTLS(t testing.TB, http2 bool) (r *receiver, caFile string) {
 	return r, caFile
 }
 
-func startReceiver(t testing.TB, config *tls.Config, http2 bool) *receiver {
+func startReceiver(t testing.TB, address string, config *tls.Config, http2 bool) *receiver {
 	t.Helper()
 	r := &receiver{tls: config, protocol: new(http.Protocols), conns: map[net.Conn]bool{}, usual: status(200)}
 	r.protocol.SetHTTP1(true)
 	r.protocol.SetHTTP2(http2)
-	r.listen(t, "127.0.0.1:0")
+	r.listen(t, address)
 	t.Cleanup(r.stop)
 	return r
 }

@@ -40,10 +40,6 @@ func (c *courier) close() { c.client.Close() }
 
 // clientConfig says how requests travel.
 func clientConfig(c *config, many bool, capture int, proxy *url.URL) egress.Config {
-	perHost := c.Concurrency
-	if many {
-		perHost = min(c.PerEndpoint, c.Concurrency)
-	}
 	return egress.Config{
 		Connect:      time.Duration(c.Timeouts.Connect),
 		TLSHandshake: time.Duration(c.Timeouts.TLS),
@@ -55,7 +51,7 @@ func clientConfig(c *config, many bool, capture int, proxy *url.URL) egress.Conf
 		},
 		HTTP2:           c.HTTP2 == "auto",
 		MaxConnsPerHost: c.MaxConnsPerHost,
-		IdlePerHost:     perHost,
+		IdlePerHost:     c.perHost(many),
 		IdleTimeout:     time.Duration(c.IdleConnTimeout),
 		MaxAge:          time.Duration(c.MaxConnAge),
 		Guard:           c.guard(),

@@ -31,7 +31,11 @@ func (c *Client) read(response *http.Response, took Took, cancel context.CancelF
 		return answer
 	}
 	start := time.Now()
-	timer := time.AfterFunc(c.config.Body, cancel)
+	timer := time.AfterFunc(c.config.Body, func() {
+		cancel()
+		// HTTP/2 does not look at the context while it waits for leave to send the rest of the request's body.
+		_ = response.Body.Close()
+	})
 	defer timer.Stop()
 	answer.Body, answer.Whole = capture(response.Body, c.config.Capture)
 	answer.Took.Body = time.Since(start)

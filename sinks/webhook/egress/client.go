@@ -26,9 +26,11 @@ const (
 	maxHeaderBytes = 64 << 10 // of an answer
 	minIdle        = 512      // idle connections that are kept overall, at least
 
-	// A connection of HTTP/2 that is silent this long is asked whether it is alive, and has this long to say so.
-	pingAfter   = 15 * time.Second
-	pingTimeout = 5 * time.Second
+	// A connection of HTTP/2 that is silent this long is asked whether it is alive, and has this long to say so, and this
+	// long to take a byte of what is written.
+	pingAfter    = 15 * time.Second
+	pingTimeout  = 5 * time.Second
+	writeTimeout = 10 * time.Second
 )
 
 // Config is how a Client works. Zero values are the defaults in brackets.
@@ -97,7 +99,9 @@ func (c *Client) transport(config *tls.Config) *http.Transport {
 		MaxIdleConns:           max(minIdle, c.config.IdlePerHost),
 		IdleConnTimeout:        c.config.IdleTimeout,
 		Protocols:              new(http.Protocols),
-		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout: pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: writeTimeout,
+		},
 	}
 	t.Protocols.SetHTTP1(true)
 	t.Protocols.SetHTTP2(c.config.HTTP2)

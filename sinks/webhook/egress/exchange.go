@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"net/http/httptrace"
 	"sync"
@@ -78,9 +79,10 @@ func (x *exchange) writing() {
 }
 
 func (x *exchange) wrote(err error) {
+	_, failure := x.wire.state() // which was not reported
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if err == nil && x.phase == PhaseWrite {
+	if err == nil && failure == nil && x.phase == PhaseWrite {
 		x.enter(PhaseHeader)
 	}
 }
@@ -131,6 +133,9 @@ func (x *exchange) failed(ctx context.Context, err error) (*Error, remedy) {
 	e := &Error{Phase: x.phase, Sent: sent, Err: withoutQuotes(err)}
 	ended := ctx.Err() != nil
 	switch {
+	case ended && x.phase == PhaseRequest:
+		e.Phase = PhaseWait
+		return e, none
 	case !x.got:
 		return e, none
 	case ended:
@@ -142,6 +147,10 @@ func (x *exchange) failed(ctx context.Context, err error) (*Error, remedy) {
 		return e, none
 	case x.shared && tooLarge(err):
 		e.Phase, e.Sent = PhaseRequest, false
+		return e, none
+	case x.shared && !x.written && !x.reused:
+		// HTTP/2 does not pass on what the server said, which is most likely about the client's certificate.
+		e.Phase, e.Err = PhaseTLS, fmt.Errorf("the server hung up after the handshake: %w", e.Err)
 		return e, none
 	case x.shared:
 		e.Sent = x.written && !unprocessed(err)
