@@ -176,8 +176,5 @@ func (k Key) String() string {
 	return k.prefix + "***"
 }
 
-// Format keeps every verb of package fmt from the key.
-func (k Key) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(k.String())) }
-
 // LogValue keeps package slog from the key.
 func (k Key) LogValue() slog.Value { return slog.StringValue(k.String()) }
