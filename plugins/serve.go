@@ -98,6 +98,7 @@ func byHand(sink core.Sink, args []string, stdout, stderr io.Writer) int {
 				"max_records": d.Limits.MaxRecords, "max_bytes": d.Limits.MaxBytes,
 				"max_record_bytes": d.Limits.MaxRecordBytes, "max_in_flight": d.Limits.MaxInFlight,
 			},
+			"prefers": map[string]any{"max_records": d.Prefers.MaxRecords, "in_flight": d.Prefers.InFlight},
 		})
 		if err != nil {
 			fmt.Fprintf(stderr, "this sink's description is not valid: %v\n", err)
