@@ -131,7 +131,7 @@ func (r *relay) killSink(ctx context.Context, s *screen, moment func()) error {
 	if err := syscall.Kill(victim, syscall.SIGKILL); err != nil {
 		return fmt.Errorf("kill the sink's process: %w", err)
 	}
-	s.accident("kill -9 the sink's process in the middle of a batch (pid %d)", victim)
+	s.accident("kill -9 the sink's process while the receiver works (pid %d)", victim)
 	next, err := r.otherSink(ctx, victim)
 	if err != nil {
 		return err
@@ -163,7 +163,7 @@ func (r *relay) killAndRestart(ctx context.Context, s *screen, moment func()) er
 	victim := r.pid()
 	moment()
 	r.kill()
-	s.accident("kill -9 connectd in the middle of a batch (pid %d); its lease runs out in 2 seconds", victim)
+	s.accident("kill -9 connectd while the receiver works (pid %d); its lease runs out in 2 seconds", victim)
 	if err := pause(ctx, 500*time.Millisecond); err != nil {
 		return err
 	}
