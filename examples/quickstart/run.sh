@@ -6,7 +6,8 @@ set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
-daemon= receiver=
+daemon=''
+receiver=''
 cleanup() {
 	[ -z "$daemon" ] || kill "$daemon" 2>/dev/null || true
 	[ -z "$receiver" ] || kill "$receiver" 2>/dev/null || true
@@ -65,4 +66,4 @@ cat receiver.log
 
 kill "$daemon"
 wait "$daemon" || { cat connectd.log >&2; exit 1; }
-daemon=
+daemon=''

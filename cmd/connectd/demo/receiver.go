@@ -17,11 +17,10 @@ import (
 )
 
 const (
-	// work is how long the receiver needs for a command. A sink that is killed in that time leaves in doubt whether
-	// the command was done.
-	work      = 3 * time.Millisecond
 	tolerance = 5 * time.Minute
 	maxBody   = 1 << 20
+	// workLimit bounds the work on a command that is held up.
+	workLimit = 2 * time.Second
 )
 
 // arrival is a request whose signature was right.
@@ -40,8 +39,9 @@ type receiver struct {
 	key    signature.Key
 	server *http.Server
 	served chan struct{}
-	// begun is offered, to whoever waits, each time the receiver begins to work on a command.
-	begun chan struct{}
+	// begun takes the work that the receiver begins, if somebody waits for it: to hold it up until the channel in it is
+	// closed.
+	begun chan chan struct{}
 
 	mu       sync.Mutex
 	done     map[string]bool // by webhook-id. The shop is open for minutes; who runs for years asks a database
@@ -68,7 +68,7 @@ func startReceiver(ctx context.Context, secret string) (*receiver, error) {
 		return nil, fmt.Errorf("start the receiver: %w", err)
 	}
 	r := &receiver{
-		url: "http://" + listener.Addr().String() + "/commands", key: key, served: make(chan struct{}), begun: make(chan struct{}),
+		url: "http://" + listener.Addr().String() + "/commands", key: key, served: make(chan struct{}), begun: make(chan chan struct{}),
 		done: map[string]bool{},
 	}
 	r.server = &http.Server{Handler: r, ReadHeaderTimeout: 5 * time.Second, ErrorLog: log.New(io.Discard, "", 0)}
@@ -108,12 +108,16 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		return
 	}
 	deliveries, _ := strconv.Atoi(q.Header.Get("Connectd-Delivery"))
+	work := make(chan struct{})
 	select {
-	case r.begun <- struct{}{}:
+	case r.begun <- work:
+		select {
+		case <-work:
+		case <-time.After(workLimit):
+		}
 	default:
 	}
 	// What has begun is done, whether or not the sender is still there.
-	_ = pause(context.WithoutCancel(q.Context()), work)
 	r.take(arrival{
 		ID: id, Key: key, Type: q.Header.Get("Connectd-Type"), Payload: string(body), Deliveries: deliveries,
 		PossibleDuplicate: q.Header.Get("Connectd-Possible-Duplicate") == "true",
@@ -144,12 +148,15 @@ func (r *receiver) refusals() int {
 	return r.refused
 }
 
-// working waits until the receiver begins to work on a command, for at most limit.
-func (r *receiver) working(ctx context.Context, limit time.Duration) {
+// hold waits until the receiver begins to work on a command, for at most limit, and holds that work up until release is
+// called. A sender that is killed in between leaves in doubt whether the command was done.
+func (r *receiver) hold(ctx context.Context, limit time.Duration) (release func()) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	select {
-	case <-r.begun:
+	case work := <-r.begun:
+		return func() { close(work) }
 	case <-ctx.Done():
+		return func() {}
 	}
 }

@@ -74,9 +74,8 @@ func TestReceiverDoesACommandOnce(t *testing.T) {
 			t.Errorf("request %d: answered %d, want %d", n, got, c.want)
 		}
 	}
-	status, answer, err := forge(t.Context(), r.url)
-	if err != nil || status != http.StatusUnauthorized || !strings.Contains(answer, "no signature matches") {
-		t.Errorf("the forgery: %d %q, %v", status, answer, err)
+	if status, err := forge(t.Context(), r.url); err != nil || status != http.StatusUnauthorized {
+		t.Errorf("the forgery: %d, %v", status, err)
 	}
 	want := []arrival{
 		{"order-1", "customer 01", "order.placed", `{"order":1}`, 1, false, false},

@@ -93,7 +93,7 @@ func (s *screen) books(b books) {
 	row(b.Missing == 0, "delivered", fmt.Sprintf("%d of %d", b.Delivered, b.Committed))
 	row(b.Unmarked == 0, "duplicates", duplicates(b))
 	row(b.Reordered == 0, "order per key", fmt.Sprintf("%s out of order in %d keys", none(b.Reordered), b.Keys))
-	row(b.Refused == b.Forged, "signatures", fmt.Sprintf("%d verified; %d refused, %d forged", b.Verified, b.Refused, b.Forged))
+	row(b.Refused == b.Forged, "signatures", signatures(b))
 	s.say("")
 	if b.balanced() {
 		s.say(s.paint(green, "Nothing lost, nothing invented, order kept."))
@@ -111,6 +111,13 @@ func duplicates(b books) string {
 	default:
 		return fmt.Sprintf("%d, %d of them without the possible-duplicate mark", b.Duplicates, b.Unmarked)
 	}
+}
+
+func signatures(b books) string {
+	if b.Refused == b.Forged {
+		return fmt.Sprintf("%d verified; %d forged and refused", b.Verified, b.Forged)
+	}
+	return fmt.Sprintf("%d verified; %d refused, and %d forged", b.Verified, b.Refused, b.Forged)
 }
 
 func none(n int) string {

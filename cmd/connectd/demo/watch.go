@@ -2,11 +2,12 @@ package demo
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
-// watch shows what arrives until ctx is done: a command now and then, each copy that does not come in a crowd, and the
-// counts each second.
+// watch shows what arrives until ctx is done: a command now and then, and when a copy comes, that one; the counts each
+// second.
 func watch(ctx context.Context, r *receiver, s *screen, shop *shop) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -15,16 +16,11 @@ func watch(ctx context.Context, r *receiver, s *screen, shop *shop) {
 	for n := 1; ; n++ {
 		fresh := r.since(seen)
 		seen += len(fresh)
-		for _, a := range fresh {
-			wait := 700 * time.Millisecond
-			if a.Again {
-				copies++
-				wait = 50 * time.Millisecond
-			}
-			if time.Since(shown) > wait {
-				shown = time.Now()
-				s.arrived(a)
-			}
+		again := slices.DeleteFunc(slices.Clone(fresh), func(a arrival) bool { return !a.Again })
+		copies += len(again)
+		if len(fresh) > 0 && (len(again) > 0 || time.Since(shown) > 700*time.Millisecond) {
+			shown = time.Now()
+			s.arrived(append(again, fresh[0])[0])
 		}
 		if n%10 == 0 {
 			committed, rolledBack := shop.counts()
