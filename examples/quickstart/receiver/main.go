@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -25,18 +26,19 @@ const (
 )
 
 func main() {
-	if err := run(os.Getenv("WEBHOOK_SECRET"), os.Getenv("RECEIVER_ADDRESS")); err != nil {
+	if err := run(context.Background(), os.Getenv("WEBHOOK_SECRET"), os.Getenv("RECEIVER_ADDRESS")); err != nil {
 		fmt.Fprintln(os.Stderr, "receiver:", err)
 		os.Exit(1)
 	}
 }
 
-func run(secret, address string) error {
+func run(ctx context.Context, secret, address string) error {
 	r, err := newReceiver(secret, os.Stdout)
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", address)
+	var listen net.ListenConfig
+	listener, err := listen.Listen(ctx, "tcp", address)
 	if err != nil {
 		return err
 	}
