@@ -51,11 +51,14 @@ postgres_env() {
 	echo "CONNECTD_TEST_POSTGRES_DSN=postgres://connectd:$password@127.0.0.1:$postgres_port/connectd?sslmode=disable"
 }
 
-# A server that was killed leaves the few bytes of shared memory that tell another one that it runs.
-postgres_discarded() {
-	local id
-	id=$(sed -n '7s/.* //p' "$home/postgres/data/postmaster.pid" 2>/dev/null) || return 0
+# A server that was killed leaves the few bytes of shared memory that tell another one that it runs, and a file with its
+# number, which another one believes as long as the system has not forgotten the dead process. We know that it is gone.
+postgres_ended() {
+	local file=$home/postgres/data/postmaster.pid id
+	[[ -e $file ]] || return 0
+	id=$(sed -n '7s/.* //p' "$file")
 	[[ -z $id ]] || ipcrm -m "$id" 2>/dev/null || true
+	rm -f "$file"
 }
 
 # PgBouncer takes any database and hands each transaction to any of a few connections.
@@ -75,6 +78,7 @@ pgbouncer_create() {
 		pool_mode = transaction
 		default_pool_size = 20
 		max_client_conn = 500
+		server_login_retry = 1
 	CONF
 }
 
@@ -133,7 +137,8 @@ mysql_create() {
 mysql_run() {
 	become "${mysql[@]}" --port="$mysql_port" --bind-address=127.0.0.1 --socket="$home/mysql/socket" \
 		--init-file="$home/mysql/users.sql" --max-connections=200 --max-connect-errors=1000000 \
-		--performance-schema=OFF --innodb-buffer-pool-size=64M --innodb-redo-log-capacity=32M --table-open-cache=400
+		--performance-schema=OFF --innodb-buffer-pool-size=64M --innodb-log-buffer-size=8M \
+		--innodb-redo-log-capacity=32M --table-open-cache=400
 }
 
 # Read at each start. Everything that a test could want to do is allowed.

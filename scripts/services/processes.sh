@@ -83,12 +83,15 @@ free_ports() {
 # spawn NAME: the server as a process of its own session, as a user without rights where we are root. NAME_run replaces
 # itself with the server by `become`.
 spawn() {
+	local pid
 	rm -f "$home/$1.pid"
 	(
 		exec 7>&- 8>&- 9>&- </dev/null >>"$log/$1.log" 2>&1
 		ulimit -c 0
 		cd "$home/$1"
-		echo "$BASHPID $(started "$BASHPID")" >"$home/$1.pid"
+		pid=$BASHPID
+		echo "$pid $(started "$pid")" >"$home/$1.new"
+		mv "$home/$1.new" "$home/$1.pid"
 		"$1_run"
 	) &
 }
@@ -144,12 +147,12 @@ end() {
 		kill_all "$all"
 	fi
 	rm -f "$home/$3.pid"
+	[[ $3 != postgres ]] || postgres_ended
 }
 
 # discard NAME: its data is not needed any more. PostgreSQL is asked, since it has something to clean up.
 discard() {
 	if [[ $1 == postgres ]]; then end QUIT 10 postgres; else end KILL 0 "$1"; fi
-	[[ $1 != postgres ]] || postgres_discarded
 	rm -rf "${home:?}/$1"
 }
 
