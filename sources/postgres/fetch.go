@@ -24,6 +24,9 @@ func (src *Source) Fetch(ctx context.Context, req core.FetchRequest) (core.Page,
 	text, args := src.text.request(req, upTo)
 	var page core.Page
 	err := src.try(ctx, "fetch", func() error {
+		if err := src.horizon.refresh(ctx, src.work); err != nil {
+			return err
+		}
 		rows, err := src.work.Query(ctx, text, args...)
 		if err != nil {
 			return err
@@ -78,7 +81,6 @@ func (src *Source) page(rows pgx.Rows, req core.FetchRequest) (core.Page, error)
 		if err != nil {
 			return page, err
 		}
-		page.Horizon = &core.Horizon{Oldest: sc.oldest, Next: sc.next}
 		if !is {
 			break
 		}
@@ -89,6 +91,7 @@ func (src *Source) page(rows pgx.Rows, req core.FetchRequest) (core.Page, error)
 	if err := rows.Err(); err != nil {
 		return page, err
 	}
+	page.Horizon = src.horizon.of(sc.oldest, sc.next, len(page.Rows))
 	// A join promises no order. This one keeps it, or the page would be wrong.
 	if !slices.IsSortedFunc(page.Rows, func(a, b core.Row) int { return cmp.Compare(a.Record.Seq, b.Record.Seq) }) {
 		return page, fmt.Errorf("the server gave the rows of partition %d in another order than asked for", req.Part)

@@ -16,7 +16,8 @@ const (
 )
 
 // barrier keeps rows back until every transaction that could still commit an earlier one has ended. It notes the highest number
-// that was given out, and then which transactions run; when all of those have ended, no row up to that number can come any more.
+// that was given out to a row, and then takes a mark, as horizon does; when all transactions below the mark have ended, no row up to
+// that number can come any more. Where no row is new there is nothing to note.
 type barrier struct {
 	sequence string
 
@@ -24,11 +25,10 @@ type barrier struct {
 	asked  time.Time
 	notes  []note // ascending
 	passed int64
-	given  int64 // the highest number given out, as last seen
 }
 
-// note: every row numbered at most given belongs to a transaction numbered below next, or is committed.
-type note struct{ given, next int64 }
+// note: every row numbered at most given is there, or belongs to a transaction numbered below xid.
+type note struct{ given, xid int64 }
 
 // newBarrier finds the sequence that numbers the rows. One that hands numbers out in advance would break what the barrier promises.
 func newBarrier(ctx context.Context, q querier, s *schema) (*barrier, error) {
@@ -64,29 +64,39 @@ func (src *Source) passed(ctx context.Context) (int64, error) {
 	return b.passed, nil
 }
 
-// ask takes a note. The number is read in a statement, and a snapshot, before the transactions are: a sequence does not keep to snapshots.
+// ask takes a note if there are new rows. The number is read before the mark is taken: a sequence does not keep to snapshots.
 func (b *barrier) ask(ctx context.Context, q querier) error {
-	var given, oldest, next int64
-	if err := q.QueryRow(ctx, `SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM `+b.sequence).Scan(&given); err != nil {
+	var n note
+	if err := q.QueryRow(ctx, `SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM `+b.sequence).Scan(&n.given); err != nil {
 		return err
 	}
-	if err := q.QueryRow(ctx, `SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint FROM pg_current_snapshot() s`).Scan(&oldest, &next); err != nil {
+	if n.given == b.passed {
+		return nil
+	}
+	if k := len(b.notes); k > 0 && b.notes[k-1].given == n.given {
+		n = note{}
+	} else if err := q.QueryRow(ctx, takeMark).Scan(&n.xid); err != nil {
 		return err
 	}
-	b.take(note{given, next}, oldest)
+	var oldest int64
+	if err := q.QueryRow(ctx, `SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint`).Scan(&oldest); err != nil {
+		return err
+	}
+	b.take(n, oldest)
 	return nil
 }
 
-// take adds a note and lets pass what was waiting for transactions older than oldest. While a transaction stays open the notes get no
+// take adds a note, if it is one, and lets pass what was waiting for transactions older than oldest. While a transaction stays open the notes get no
 // more; the newest is kept up to date.
 func (b *barrier) take(n note, oldest int64) {
-	b.given = n.given
-	if len(b.notes) < barrierNotes {
+	switch {
+	case n.xid == 0:
+	case len(b.notes) < barrierNotes:
 		b.notes = append(b.notes, n)
-	} else {
+	default:
 		b.notes[len(b.notes)-1] = n
 	}
-	for len(b.notes) > 0 && b.notes[0].next <= oldest {
+	for len(b.notes) > 0 && b.notes[0].xid < oldest {
 		b.passed = max(b.passed, b.notes[0].given)
 		b.notes = b.notes[1:]
 	}

@@ -22,7 +22,8 @@ type Source struct {
 	work, keep      *pgxpool.Pool
 	poll            Poll
 	listen          *listener // nil: rows are not announced
-	order           *barrier  // nil: rows do not wait for older transactions
+	horizon         horizon
+	order           *barrier // nil: rows do not wait for older transactions
 	last            lookout
 	seen            atomic.Int64 // the highest seq that was read
 }
