@@ -1,0 +1,242 @@
+#!/usr/bin/env bash
+# Real servers for the tests, on loopback. `scripts/services.sh` alone says how it is used.
+set -euo pipefail
+
+usage() {
+	cat <<'USAGE'
+Real PostgreSQL, PgBouncer, MySQL, MariaDB, RabbitMQ and Apache Kafka for the tests.
+
+  scripts/services.sh up [NAME...]     start them, or only these, and wait until they answer
+  scripts/services.sh env              their addresses, for the shell: eval "$(scripts/services.sh env)"
+  scripts/services.sh down             stop all of them and forget their data
+  scripts/services.sh run COMMAND...   a set of their own around one command: up, COMMAND with their addresses, down
+  scripts/services.sh stop NAME        end one in good order, as for a restart
+  scripts/services.sh kill NAME        let one crash: every process of it gets SIGKILL
+  scripts/services.sh start NAME       start it again, on the same port and the same data
+  scripts/services.sh rabbitmqctl ...  RabbitMQ's own tool
+
+NAME is one of: postgres pgbouncer mysql mariadb rabbitmq kafka. What is missing is fetched with apt and Maven into
+/var/cache/connectd-services (root) or ~/.cache/connectd-services, which may be removed at any time, and used from there.
+The servers listen on 127.0.0.1, on free ports, with a password of their own; their data is in /tmp/connectd-services-UID,
+their logs in .services/log. Each clone has a set of its own. Names of variables that change this:
+
+  CONNECTD_SERVICES_DIR     the folder for logs and for what is up, instead of .services
+  CONNECTD_SERVICES_CACHE   the folder for what is fetched
+  CONNECTD_SERVICES_OWNER   a process: the set that `up` makes is removed some time after this has ended
+USAGE
+}
+
+ALL=(postgres pgbouncer mysql mariadb rabbitmq kafka)
+START_SECONDS=180
+STOP_SECONDS=30
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)/services
+# shellcheck source=services/packages.sh
+. "$here/packages.sh"
+# shellcheck source=services/processes.sh
+. "$here/processes.sh"
+# shellcheck source=services/databases.sh
+. "$here/databases.sh"
+# shellcheck source=services/brokers.sh
+. "$here/brokers.sh"
+
+say() { printf '%-10s %s\n' "$1:" "$2" >&2; }
+
+fail() {
+	say "${name:-services}" "$1"
+	exit 1
+}
+
+up() {
+	local each failed=0 children=()
+	lock
+	open_set
+	mine=()
+	trap 'interrupted "${children[*]}"' INT TERM HUP
+	for each in $(in_order "$@"); do
+		alive "$each" || mine+=("$each")
+		bring_up "$each" &
+		children+=($!)
+	done
+	for each in "${children[@]}"; do wait "$each" || failed=1; done
+	trap - INT TERM HUP
+	return "$failed"
+}
+
+in_order() { # NAME...: PgBouncer comes with its database
+	local each
+	(($#)) || set -- "${ALL[@]}"
+	[[ " $* " != *" pgbouncer "* ]] || set -- postgres "$@"
+	for each in "$@"; do known "$each"; done
+	printf '%s\n' "$@" | sort -u
+}
+
+known() { [[ " ${ALL[*]} " == *" $1 "* ]] || fail "there is no $1: it is one of ${ALL[*]}"; }
+
+bring_up() { # NAME
+	local begin=${EPOCHREALTIME/[.,]/} tenths
+	local -n number=$1_port
+	set_user "$1"
+	"$1_fetch"
+	if alive "$1"; then
+		answers "$1"
+		say "$1" "$("$1_version"), was up"
+		return
+	fi
+	if [[ ! -e $home/$1/created ]]; then
+		rm -rf "${home:?}/$1"
+		mkdir -p "$home/$1/data" "$home/$1/tmp"
+		((EUID)) || chown -R nobody "$home/$1"
+		chmod -R 700 "$home/$1"
+		: >"$log/$1.log"
+		"$1_create" || failed "$1" "cannot create its data"
+		touch "$home/$1/created"
+	fi
+	spawn "$1"
+	answers "$1"
+	tenths=$(((${EPOCHREALTIME/[.,]/} - begin) / 100000))
+	say "$1" "$("$1_version") on 127.0.0.1:$number, $((tenths / 10)).$((tenths % 10)) s"
+}
+
+answers() { # NAME
+	local deadline=$((SECONDS + START_SECONDS))
+	until [[ -e $home/$1.pid ]] && "$1_ready"; do
+		[[ ! -e $home/$1.pid ]] || alive "$1" || failed "$1" "it ended by itself"
+		((SECONDS < deadline)) || failed "$1" "it does not answer after $START_SECONDS s"
+		sleep 0.1
+	done
+}
+
+failed() { # NAME REASON
+	{
+		tail -n 20 "$log/$1.log" | sed 's/^/  /'
+		say "$1" "$2; see $log/$1.log"
+	} >&2
+	exit 1
+}
+
+interrupted() { # CHILDREN: nothing of what this run started is left
+	local each
+	trap '' INT TERM HUP
+	say services "interrupted, stopping"
+	kill_all "$(family "$1")"
+	for each in "${mine[@]}"; do discard "$each"; done
+	close_set
+	exit 130
+}
+
+down() {
+	local each failed=0 children=()
+	lock
+	if find_set; then
+		trap '' INT TERM HUP
+		for each in "${ALL[@]}"; do
+			discard "$each" &
+			children+=($!)
+		done
+		for each in "${children[@]}"; do wait "$each" || failed=1; done
+		close_set
+	fi
+	[[ ! -d $SETS ]] || (flock -w 60 8 && remove_abandoned) 8>"$SETS/lock"
+	return "$failed"
+}
+
+env_lines() {
+	local each
+	find_set || fail "they are not up: scripts/services.sh up"
+	for each in "${ALL[@]}"; do
+		! alive "$each" || "${each}_env"
+	done
+	echo "CONNECTD_TEST_SERVICES_SH=$here.sh"
+}
+
+run() {
+	local code=0 child each line
+	state=$state/run-$$
+	log=$state/log
+	mkdir -p "$log"
+	trap finish EXIT
+	CONNECTD_SERVICES_OWNER=$$
+	up "${ALL[@]}"
+	while IFS= read -r line; do export "${line?}"; done < <(env_lines)
+	export CONNECTD_TEST_SERVICES=1 CONNECTD_SERVICES_DIR=$state
+	# In a group of its own: it gets the signals from us, and we live to clean up.
+	set -m
+	"$@" &
+	child=$!
+	set +m
+	for each in INT TERM HUP; do
+		# shellcheck disable=SC2064 # now
+		trap "kill -$each -- -$child 2>/dev/null || true" "$each"
+	done
+	wait "$child" || code=$?
+	while [[ $(started "$child") ]]; do # a signal ended the wait, not the child
+		code=0
+		wait "$child" || code=$?
+	done
+	exit "$code"
+}
+
+finish() {
+	local code=$?
+	trap '' INT TERM HUP
+	down
+	if ((code)); then
+		rm -rf "${state%/*}/failed"
+		mv "$log" "${state%/*}/failed"
+		say services "failed; the servers' logs are in ${state%/*}/failed"
+	fi
+	rm -rf "$state"
+	exit "$code"
+}
+
+lock() {
+	exec 9>"$state/lock"
+	flock -n 9 || {
+		say services "waiting for another run in this clone"
+		flock -w 600 9 || fail "another run in this clone does not end"
+	}
+}
+
+one() { # VERB NAME
+	known "${2:-}"
+	lock
+	{ find_set && [[ -e $home/$2/created ]]; } || fail "$2 is not up: scripts/services.sh up $2"
+	case $1 in
+	stop) end "$([[ $2 == postgres ]] && echo INT || echo TERM)" "$STOP_SECONDS" "$2" ;;
+	kill) end KILL 0 "$2" ;;
+	start) (bring_up "$2") ;;
+	esac
+}
+
+main() {
+	local command=${1:-}
+	shift || true
+	state=${CONNECTD_SERVICES_DIR:-$(dirname "${here%/services}")/.services}
+	mkdir -p "$state/log"
+	state=$(cd "$state" && pwd -P)
+	log=$state/log
+	set_cache
+	case $command in
+	up | down) "$command" "$@" ;;
+	env) env_lines | sed "s/=\(.*\)/='\1'/; s/^/export /" ;;
+	run)
+		(($#)) || fail "run what?"
+		run "$@"
+		;;
+	stop | kill | start) one "$command" "$@" ;;
+	rabbitmqctl)
+		{ find_set && alive rabbitmq; } || fail "rabbitmq is not up"
+		set_user rabbitmq
+		rabbitmq_fetch
+		cd "$home/rabbitmq"
+		"${unprivileged[@]}" env -i "${clean[@]}" "$cache/rabbitmq/usr/lib/rabbitmq/bin/rabbitmqctl" "$@"
+		;;
+	*)
+		usage >&2
+		exit 2
+		;;
+	esac
+}
+
+main "$@"

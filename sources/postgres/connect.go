@@ -1,0 +1,144 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	workConns      = 8 // connections that read and settle, unless the DSN says pool_max_conns
+	keepConns      = 2 // of their own for renewals and heartbeats, which must not wait behind a slow read
+	connectTimeout = 10 * time.Second
+	pingTimeout    = 3 * time.Second
+)
+
+// tracked are the settings of a session that transaction poolers carry along for each client.
+var tracked = map[string]string{
+	"application_name": "connectd",
+	"timezone":         "UTC",
+	"datestyle":        "ISO, MDY",
+}
+
+// settings are those of a session that is ours alone. An outbox table is empty when its statistics are taken, or was full
+// and is empty now; a plan that reads the whole table must not be chosen for that, nor be kept. The rest bounds what a
+// worker that vanished leaves behind, and overrules what a role or a database has for other work.
+var settings = map[string]string{
+	"enable_seqscan":                      "off",
+	"enable_bitmapscan":                   "off",
+	"jit":                                 "off",
+	"default_transaction_isolation":       "read committed",
+	"statement_timeout":                   "60s",
+	"idle_in_transaction_session_timeout": "10s",
+	"lock_timeout":                        "0",
+}
+
+// server is how to reach a database.
+type server struct {
+	cfg *pgxpool.Config
+	// pooled: a transaction pooler stands between. A session is not ours then: it has no settings, no prepared
+	// statements and no LISTEN.
+	pooled bool
+}
+
+// connection reads the DSN. Its error says nothing of the DSN's content, which may be a password in a wrong place.
+func (cfg Config) connection() (*pgxpool.Config, error) {
+	if strings.TrimSpace(cfg.DSN) == "" {
+		return nil, errors.New("dsn is missing")
+	}
+	c, err := pgxpool.ParseConfig(cfg.DSN)
+	if err != nil {
+		return nil, errors.New("dsn is no connection string: it must be a URL, postgres://user:password@host/database, " +
+			"with special characters percent-encoded, or key=value pairs as libpq takes them")
+	}
+	if !strings.Contains(cfg.DSN, "pool_max_conns") {
+		c.MaxConns = workConns
+	}
+	if c.ConnConfig.ConnectTimeout <= 0 || !strings.Contains(cfg.DSN, "connect_timeout") {
+		c.ConnConfig.ConnectTimeout = connectTimeout
+	}
+	c.PingTimeout = pingTimeout
+	if c.ConnConfig.ValidateConnect == nil {
+		// A server that became a standby answers as before, and takes no write for ever.
+		c.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	}
+	return c, nil
+}
+
+// reach connects once and finds out whether the sessions are ours.
+func reach(ctx context.Context, cfg Config) (*server, *pgx.Conn, error) {
+	c, err := cfg.connection()
+	if err != nil {
+		return nil, nil, err
+	}
+	given := maps.Clone(c.ConnConfig.RuntimeParams)
+	direct := &server{cfg: c}
+	direct.settle(given, settings)
+	conn, err := pgx.ConnectConfig(ctx, c.ConnConfig)
+	var refused *pgconn.PgError
+	switch {
+	case errors.As(err, &refused) && refused.Code == "08P01" && strings.Contains(refused.Message, "startup parameter"):
+		// A pooler takes only the settings it can carry along.
+	case err != nil:
+		return nil, nil, fmt.Errorf("connect: %w", err)
+	default:
+		// A pooler gives its clients process numbers of its own.
+		var pid uint32
+		if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&pid); err != nil {
+			conn.Close(ctx)
+			return nil, nil, fmt.Errorf("connect: %w", err)
+		}
+		if pid == conn.PgConn().PID() {
+			return direct, conn, nil
+		}
+		conn.Close(ctx)
+	}
+	pooled := &server{cfg: c, pooled: true}
+	pooled.settle(given, nil)
+	if !strings.Contains(cfg.DSN, "default_query_exec_mode") {
+		c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	}
+	if conn, err = pgx.ConnectConfig(ctx, c.ConnConfig); err != nil {
+		return nil, nil, fmt.Errorf("connect: %w", err)
+	}
+	return pooled, conn, nil
+}
+
+// settle gives the sessions what they are started with. What the DSN says goes before ours, the zone apart.
+func (s *server) settle(given map[string]string, ours map[string]string) {
+	params := map[string]string{}
+	maps.Copy(params, ours)
+	maps.Copy(params, tracked)
+	for name, value := range given {
+		if name = strings.ToLower(name); name != "timezone" && name != "datestyle" {
+			params[name] = value
+		}
+	}
+	s.cfg.ConnConfig.RuntimeParams = params
+}
+
+// pool makes a pool; it connects when it is used.
+func (s *server) pool(ctx context.Context, limit int32) (*pgxpool.Pool, error) {
+	c := s.cfg.Copy()
+	if limit > 0 {
+		c.MaxConns = limit
+	}
+	c.MinConns, c.MinIdleConns = 0, 0
+	p, err := pgxpool.NewWithConfig(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("make a pool of connections: %w", err)
+	}
+	return p, nil
+}
+
+// dial makes one connection outside of the pools.
+func (s *server) dial(ctx context.Context) (*pgx.Conn, error) {
+	return pgx.ConnectConfig(ctx, s.cfg.ConnConfig)
+}

@@ -1,0 +1,301 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// oldest is the lowest version of PostgreSQL that has all we use: snapshots with 64-bit transaction numbers came last.
+const oldest = 13
+
+// This program works on tables of its own schema version and of the next, so that daemons of two neighbouring versions
+// can run side by side while they are upgraded: a new version must not change what the one before it does.
+const (
+	schemaVersion     = 1
+	newestKnownSchema = schemaVersion + 1
+)
+
+// schema is what the database says of an outbox table: as it is, and how its columns are used.
+type schema struct {
+	table  tableName
+	exists bool
+	cols   columns
+	extra  []HeaderColumn
+	// bySequence: the order column is one that init added, filled by a sequence of ours.
+	bySequence bool
+	// fillCreated: the table has no time of insertion, and init adds one.
+	fillCreated bool
+	// byColumn: the partition is a generated column; else it is an expression, which the index holds.
+	byColumn   bool
+	partitions int
+	trigger    bool // new rows are announced by a trigger
+	keep       bool // published rows stay
+
+	found       map[string]column
+	unique      map[string]bool // columns with a unique constraint of their own
+	objects     map[string]bool // our tables, indexes, sequences, triggers and constraints; false: an index that is not valid
+	registered  bool            // connectd_outbox and connectd_lease know the table
+	version     int             // 0: not registered
+	partitionBy string          // as registered
+}
+
+type column struct {
+	name      string
+	kind      string // type without its modifier; of a domain, the one it is made of
+	byDefault string // expression, "" without one
+	notNull   bool
+	identity  bool
+	generated bool
+}
+
+// inspect reads the schema and settles which column is what. It changes nothing.
+func inspect(ctx context.Context, q querier, cfg Config) (*schema, error) {
+	table, cols, err := cfg.resolve()
+	if err != nil {
+		return nil, err
+	}
+	s := &schema{
+		table: table, cols: cols, extra: cfg.HeaderColumns, trigger: cfg.Notify == NotifyTrigger, keep: !cfg.DeletePublished,
+		found: map[string]column{}, unique: map[string]bool{}, objects: map[string]bool{},
+	}
+	for _, read := range []func(context.Context, querier) error{s.readTable, s.readColumns, s.readUnique, s.readObjects, s.readRegistration} {
+		if err := read(ctx, q); err != nil {
+			return nil, fmt.Errorf("read the schema of table %s: %w", cfg.Table, err)
+		}
+	}
+	if !s.exists {
+		s.byColumn = true
+		return s, nil
+	}
+	if err := s.settleColumns(cfg); err != nil {
+		return nil, fmt.Errorf("table %s: %w", s.table, err)
+	}
+	return s, nil
+}
+
+// readTable finds the table, and the schema it is or would be in.
+func (s *schema) readTable(ctx context.Context, q querier) error {
+	var version int
+	var schemaName, name, kind, persistence, current *string
+	err := q.QueryRow(ctx, `SELECT current_setting('server_version_num')::int / 10000, n.nspname::text, c.relname::text, c.relkind::text, c.relpersistence::text,
+			coalesce(nullif($2::text, ''), current_schema()::text)
+		FROM (SELECT to_regclass($1::text) AS oid) t LEFT JOIN pg_class c ON c.oid = t.oid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace`,
+		s.table.quoted(), s.table.schema).Scan(&version, &schemaName, &name, &kind, &persistence, &current)
+	switch {
+	case err != nil:
+		return err
+	case version < oldest:
+		return fmt.Errorf("the server is PostgreSQL %d, and %d is the oldest that will do", version, oldest)
+	case name != nil && *kind != "r":
+		return fmt.Errorf("it is no ordinary table (pg_class.relkind is %q)", *kind)
+	case name != nil && *persistence != "p":
+		return errors.New("it is a temporary or an unlogged table, whose rows do not outlive a crash")
+	case name != nil:
+		s.exists, s.table = true, tableName{*schemaName, *name}
+		return nil
+	case current == nil:
+		return errors.New("the search_path names no schema that is there: say schema.table")
+	}
+	s.table.schema = *current
+	// Somebody who wrote CREATE TABLE Outbox has a table outbox.
+	var other string
+	err = q.QueryRow(ctx, `SELECT c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE n.nspname = $1 AND lower(c.relname) = lower($2) AND c.relkind IN ('r', 'p', 'v', 'm', 'f') LIMIT 1`, s.table.schema, s.table.name).Scan(&other)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("there is no such table, but there is %s: names are taken as they are written", tableName{s.table.schema, other})
+}
+
+func (s *schema) readColumns(ctx context.Context, q querier) error {
+	rows, err := q.Query(ctx, `SELECT a.attname::text, format_type(CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END, NULL),
+			coalesce(pg_get_expr(d.adbin, d.adrelid), ''), a.attnotnull, a.attidentity <> '', a.attgenerated <> ''
+		FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+		WHERE a.attrelid = to_regclass($1::text) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`, s.table.quoted())
+	if err != nil {
+		return err
+	}
+	var c column
+	_, err = pgx.ForEachRow(rows, []any{&c.name, &c.kind, &c.byDefault, &c.notNull, &c.identity, &c.generated}, func() error {
+		s.found[c.name] = c
+		return nil
+	})
+	return err
+}
+
+func (s *schema) readUnique(ctx context.Context, q querier) error {
+	rows, err := q.Query(ctx, `SELECT a.attname::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+		WHERE i.indrelid = to_regclass($1::text) AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indnkeyatts = 1`, s.table.quoted())
+	if err != nil {
+		return err
+	}
+	var name string
+	_, err = pgx.ForEachRow(rows, []any{&name}, func() error {
+		s.unique[name] = true
+		return nil
+	})
+	return err
+}
+
+func (s *schema) readObjects(ctx context.Context, q querier) error {
+	rows, err := q.Query(ctx, `SELECT c.relname::text, coalesce(i.indisvalid, true) FROM pg_class c LEFT JOIN pg_index i ON i.indexrelid = c.oid
+			WHERE c.relnamespace = to_regnamespace($1::text) AND c.relname LIKE 'connectd\_%'
+		UNION ALL SELECT tgname::text, true FROM pg_trigger WHERE tgrelid = to_regclass($2::text) AND NOT tgisinternal
+		UNION ALL SELECT conname::text, true FROM pg_constraint WHERE conrelid = to_regclass($2::text) AND contype = 'c'
+		UNION ALL SELECT proname::text, true FROM pg_proc WHERE pronamespace = to_regnamespace($1::text) AND proname LIKE 'connectd\_%'`,
+		quote(s.table.schema), s.table.quoted())
+	if err != nil {
+		return err
+	}
+	var name string
+	var valid bool
+	_, err = pgx.ForEachRow(rows, []any{&name, &valid}, func() error {
+		s.objects[name] = valid
+		return nil
+	})
+	return err
+}
+
+func (s *schema) readRegistration(ctx context.Context, q querier) error {
+	if _, there := s.objects["connectd_outbox"]; !there {
+		return nil
+	}
+	if _, there := s.objects["connectd_lease"]; !there {
+		return nil
+	}
+	var leases int
+	err := q.QueryRow(ctx, `SELECT version, partitions, partition_by, (SELECT count(*) FROM `+s.beside("lease")+` l WHERE l.tbl = o.tbl)
+		FROM `+s.beside("outbox")+` o WHERE tbl = $1`, s.table.name).Scan(&s.version, &s.partitions, &s.partitionBy, &leases)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if s.version > newestKnownSchema {
+		return fmt.Errorf("it was prepared by a newer connectd (schema version %d, this one knows %d to %d)", s.version, schemaVersion, newestKnownSchema)
+	}
+	s.registered = leases == s.partitions
+	return nil
+}
+
+// settleColumns finds the application's columns in an existing table. The relay's own may still be missing.
+func (s *schema) settleColumns(cfg Config) error {
+	var lost []string
+	for _, r := range s.cols.rules()[:applicationColumns] {
+		if *r.to == "" || r.name == "order" {
+			continue
+		}
+		_, found := s.found[*r.to]
+		switch {
+		case found:
+		case r.guess && !cfg.mapped(r.name):
+			s.fillCreated = r.name == "created"
+			if !s.fillCreated {
+				*r.to = ""
+			}
+		case r.nullable:
+			lost = append(lost, fmt.Sprintf("no column %s for the %s (map columns.%s to a name, or to null if there is none)", *r.to, r.name, r.name))
+		default:
+			lost = append(lost, fmt.Sprintf("no column %s for the %s (map columns.%s to a name)", *r.to, r.name, r.name))
+		}
+	}
+	for _, h := range s.extra {
+		if _, found := s.found[h.Column]; !found {
+			lost = append(lost, fmt.Sprintf("no column %s for the header %s", h.Column, h.Header))
+		}
+	}
+	if lost != nil {
+		return errors.New(strings.Join(lost, ", "))
+	}
+	if err := s.checkTypes(); err != nil {
+		return err
+	}
+	if err := s.settleOrder(cfg); err != nil {
+		return err
+	}
+	part, found := s.found[s.cols.part]
+	s.byColumn = found && part.generated && strings.Contains(part.byDefault, "hashtext")
+	return nil
+}
+
+// plainKinds have a text that depends on nothing but the value, so that it can be hashed in an index.
+var plainKinds = []string{"text", "character varying", "character", "uuid", "smallint", "integer", "bigint", "citext"}
+
+// timeKinds are the types of a time of insertion; one without a zone is taken for UTC.
+var timeKinds = []string{"timestamp with time zone", "timestamp without time zone"}
+
+func (s *schema) checkTypes() error {
+	id := s.found[s.cols.id]
+	if !s.unique[id.name] {
+		return fmt.Errorf("the id column %s has no unique constraint of its own", id.name)
+	}
+	for name, col := range map[string]string{"id": s.cols.id, "key": s.cols.key} {
+		if c, found := s.found[col]; found && !slices.Contains(plainKinds, c.kind) {
+			return fmt.Errorf("the %s column %s is of type %s, must be one of %s", name, c.name, c.kind, strings.Join(plainKinds, ", "))
+		}
+	}
+	if c, found := s.found[s.cols.created]; found && !slices.Contains(timeKinds, c.kind) {
+		return fmt.Errorf("the column %s is of type %s, which is no time (map columns.created to another column, or to null)", c.name, c.kind)
+	}
+	return nil
+}
+
+// settleOrder finds the column that gives the rows' order. Its values must never come twice, not even after a row is
+// deleted: the server gives them, from a sequence.
+func (s *schema) settleOrder(cfg Config) error {
+	c, found := s.found[s.cols.order]
+	id := s.found[s.cols.id]
+	switch {
+	case found && strings.Contains(c.byDefault, s.sequenceName()):
+		s.bySequence = true
+	case found && !numbered(c):
+		return fmt.Errorf("the order column %s is no integer that the server numbers, NOT NULL and with a sequence or as an identity (map columns.order to a name the table has not, and init adds such a column)", c.name)
+	case found && !s.unique[c.name]:
+		return fmt.Errorf("the order column %s has no unique constraint of its own", c.name)
+	case found:
+	case numbered(id) && !cfg.mapped("order"):
+		s.cols.order = id.name
+	default:
+		s.bySequence = true
+	}
+	return nil
+}
+
+func numbered(c column) bool {
+	return slices.Contains([]string{"smallint", "integer", "bigint"}, c.kind) && c.notNull &&
+		(c.identity || strings.HasPrefix(c.byDefault, "nextval("))
+}
+
+// missing lists what init would still have to make.
+func (s *schema) missing() []string {
+	if !s.exists {
+		return []string{"table " + s.table.String()}
+	}
+	var lost []string
+	for _, c := range s.relayColumns() {
+		if _, found := s.found[c.name]; !found {
+			lost = append(lost, "column "+c.name)
+		}
+	}
+	for _, o := range s.relayObjects() {
+		switch valid, there := s.objects[o.name]; {
+		case !there:
+			lost = append(lost, o.kind+" "+o.name)
+		case !valid:
+			lost = append(lost, "valid "+o.kind+" "+o.name)
+		}
+	}
+	if lost == nil && !s.registered {
+		lost = []string{"row of the table in " + s.beside("outbox")}
+	}
+	return lost
+}

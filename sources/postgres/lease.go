@@ -1,0 +1,220 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/connectd/connectd/core"
+)
+
+// heartbeat: table, owner, info, microseconds in which a worker counts as live. Workers that are deleted are locked by nobody, so
+// that two heartbeats that delete each other's workers do not wait for each other.
+const heartbeat = `WITH me AS (
+		INSERT INTO {connectd_worker} (tbl, owner, heartbeat, info) VALUES ($1::text, $2::text, {now}, $3::text)
+		ON CONFLICT (tbl, owner) DO UPDATE SET heartbeat = {now}, info = excluded.info
+	), gone AS (
+		DELETE FROM {connectd_worker} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {connectd_worker}
+			WHERE tbl = $1 AND owner <> $2 AND heartbeat < {now} - 10 * $4::bigint * interval '1 microsecond' FOR UPDATE SKIP LOCKED))
+	)
+	SELECT 1 + (SELECT count(*) FROM {connectd_worker} WHERE tbl = $1 AND owner <> $2 AND heartbeat > {now} - $4::bigint * interval '1 microsecond'),
+		(SELECT changes FROM {connectd_outbox} WHERE tbl = $1)`
+
+// Heartbeat tells that owner lives, and counts who does.
+func (src *Source) Heartbeat(ctx context.Context, owner string, info []byte, ttl time.Duration) (core.Pulse, error) {
+	var pulse core.Pulse
+	var text *string
+	if info != nil {
+		s := string(info)
+		text = &s
+	}
+	err := src.try(ctx, "heartbeat", func() error {
+		return src.keep.QueryRow(ctx, src.text.fill(heartbeat), src.s.table.name, owner, text, ttl.Microseconds()).Scan(&pulse.Live, &pulse.Changes)
+	})
+	if err == nil && src.deletePublished {
+		err = src.sumLedger(ctx)
+	}
+	return pulse, err
+}
+
+// sumLedger adds the ledger's lines to the day's sum, so that there are never many. Several workers may do it at once: each line is
+// deleted once.
+func (src *Source) sumLedger(ctx context.Context) error {
+	return src.try(ctx, "sum the ledger", func() error {
+		_, err := src.keep.Exec(ctx, src.text.fill(`WITH lines AS (
+				DELETE FROM {connectd_ledger} WHERE tbl = $1::text AND n > 0 RETURNING day, state, count
+			)
+			INSERT INTO {connectd_ledger} AS l (tbl, day, state, n, count) SELECT $1, day, state, 0, sum(count) FROM lines GROUP BY day, state
+			ON CONFLICT (tbl, day, state, n) DO UPDATE SET count = l.count + excluded.count`), src.s.table.name)
+		return err
+	})
+}
+
+// Leave forgets owner.
+func (src *Source) Leave(ctx context.Context, owner string) error {
+	return src.try(ctx, "leave", func() error {
+		_, err := src.keep.Exec(ctx, src.text.fill(`DELETE FROM {connectd_worker} WHERE tbl = $1::text AND owner = $2::text`), src.s.table.name, owner)
+		return err
+	})
+}
+
+// takeable are the leases that are free or have run out.
+const takeable = ` FROM {connectd_lease} WHERE tbl = $1::text AND (owner IS NULL OR lease_until <= {now})`
+
+// Acquire takes partitions that are free or whose leases have run out. A worker that stands by asks often, so it looks first.
+func (src *Source) Acquire(ctx context.Context, owner string, limit int, lease time.Duration, hold bool) ([]core.Acquired, error) {
+	if limit < 1 {
+		return nil, ctx.Err()
+	}
+	var any bool
+	err := src.try(ctx, "acquire", func() error {
+		return src.keep.QueryRow(ctx, src.text.fill(`SELECT EXISTS (SELECT 1`+takeable+`)`), src.s.table.name).Scan(&any)
+	})
+	if err != nil || !any {
+		return nil, err
+	}
+	var taken []core.Acquired
+	err = src.transact(ctx, src.keep, "acquire", func(tx pgx.Tx) error {
+		var err error
+		taken, err = src.acquire(ctx, tx, owner, limit, lease, hold)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return taken, nil
+}
+
+// acquire runs in one transaction. The inflight rows are read by a statement that begins when the leases are locked: in one
+// statement with the lock its snapshot would be older, and an announcement that has just been committed would be missed.
+func (src *Source) acquire(ctx context.Context, tx pgx.Tx, owner string, limit int, lease time.Duration, hold bool) ([]core.Acquired, error) {
+	t, tbl := src.text, src.s.table.name
+	var parts []int32
+	owned := map[int32]bool{}
+	rows, err := tx.Query(ctx, t.fill(`SELECT part, owner IS NOT NULL`+takeable+` ORDER BY part LIMIT $2::bigint FOR UPDATE SKIP LOCKED`), tbl, int64(limit))
+	if err != nil {
+		return nil, err
+	}
+	var part int32
+	var had bool
+	if _, err = pgx.ForEachRow(rows, []any{&part, &had}, func() error {
+		parts, owned[part] = append(parts, part), had
+		return nil
+	}); err != nil || len(parts) == 0 {
+		return nil, err
+	}
+	rows, err = tx.Query(ctx, t.fill(`UPDATE {connectd_lease} SET owner = $2::text, epoch = epoch + 1, lease_until = {now} + $3::bigint * interval '1 microsecond'
+		WHERE tbl = $1::text AND part = ANY ($4::integer[]) RETURNING part, epoch, `+durable), tbl, owner, lease.Microseconds(), parts)
+	if err != nil {
+		return nil, err
+	}
+	var taken []core.Acquired
+	var epoch int64
+	if _, err = pgx.ForEachRow(rows, []any{&part, &epoch, nil}, func() error {
+		taken = append(taken, core.Acquired{Lease: core.Lease{Part: int(part), Epoch: epoch}, TakenOver: owned[part]})
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(taken, func(a, b core.Acquired) int { return cmp.Compare(a.Lease.Part, b.Lease.Part) })
+	return taken, src.recover(ctx, tx, owner, taken, parts, hold)
+}
+
+// recover counts a crash for each pending row that an inflight row names, and deletes the inflight rows.
+func (src *Source) recover(ctx context.Context, tx pgx.Tx, owner string, taken []core.Acquired, parts []int32, hold bool) error {
+	announced := map[int32][]int64{}
+	rows, err := tx.Query(ctx, src.text.fill(`DELETE FROM {connectd_inflight} WHERE tbl = $1::text AND part = ANY ($2::integer[]) RETURNING part, seqs`), src.s.table.name, parts)
+	if err != nil {
+		return err
+	}
+	var part int32
+	var seqs []int64
+	if _, err = pgx.ForEachRow(rows, []any{&part, &seqs}, func() error {
+		announced[part] = append(announced[part], seqs...)
+		return nil
+	}); err != nil {
+		return err
+	}
+	for i := range taken {
+		part := int32(taken[i].Lease.Part)
+		if len(announced[part]) == 0 {
+			continue
+		}
+		if taken[i].Recovered, err = src.countCrashes(ctx, tx, owner, part, announced[part], hold); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// crashed: table, partition, seqs, crashes that bury, whether to hold, by whom. It notes why rows are no longer pending.
+const crashed = `WITH counted AS (
+		UPDATE {table} SET {deliveries} = {deliveries} + 1, {crashes} = {crashes} + 1,
+			{state} = CASE WHEN {crashes} + 1 >= $4::integer THEN 'dead' WHEN $5::boolean THEN 'held' ELSE 'pending' END,
+			{last_error} = CASE WHEN {crashes} + 1 >= $4 THEN 'crash' WHEN $5 THEN 'uncertain' ELSE {last_error} END
+		WHERE {part} = $2::integer AND {order} = ANY ($3::bigint[]) AND {state} = 'pending'
+		RETURNING {order}::bigint AS seq, {state} AS state, {crashes} AS crashes, {deliveries} AS deliveries
+	), noted AS (
+		INSERT INTO {connectd_attempt} (tbl, seq, at, deliveries, code, message, by, duration_us)
+		SELECT $1::text, seq, {now}, deliveries, CASE state WHEN 'dead' THEN 'crash' ELSE 'uncertain' END, '', $6::text, 0 FROM counted WHERE state <> 'pending'
+	)
+	SELECT seq, state, crashes FROM counted ORDER BY seq`
+
+func (src *Source) countCrashes(ctx context.Context, tx pgx.Tx, owner string, part int32, seqs []int64, hold bool) ([]core.Recovered, error) {
+	rows, err := tx.Query(ctx, src.text.fill(crashed), src.s.table.name, part, seqs, int32(core.MaxCrashes), hold, core.CleanText(owner))
+	if err != nil {
+		return nil, err
+	}
+	var found []core.Recovered
+	var r core.Recovered
+	_, err = pgx.ForEachRow(rows, []any{&r.Seq, &r.State, &r.Crashes}, func() error {
+		found = append(found, r)
+		return nil
+	})
+	return found, err
+}
+
+// Renew moves the deadlines of the leases that are still owner's, also when they have run out.
+func (src *Source) Renew(ctx context.Context, owner string, leases []core.Lease, lease time.Duration) ([]core.Lease, error) {
+	parts, epochs := make([]int32, len(leases)), make([]int64, len(leases))
+	for i, l := range leases {
+		parts[i], epochs[i] = int32(l.Part), l.Epoch
+	}
+	text := src.text.fill(`UPDATE {connectd_lease} l SET lease_until = {now} + $3::bigint * interval '1 microsecond'
+		FROM unnest($4::integer[], $5::bigint[]) u (part, epoch)
+		WHERE l.tbl = $1::text AND l.owner = $2::text AND l.part = u.part AND l.epoch = u.epoch RETURNING l.part, l.epoch`)
+	var kept []core.Lease
+	err := src.try(ctx, "renew", func() error {
+		kept = nil
+		rows, err := src.keep.Query(ctx, text, src.s.table.name, owner, lease.Microseconds(), parts, epochs)
+		if err != nil {
+			return err
+		}
+		var l core.Lease
+		_, err = pgx.ForEachRow(rows, []any{&l.Part, &l.Epoch}, func() error {
+			kept = append(kept, l)
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return kept, nil
+}
+
+// Release gives the lease back.
+func (src *Source) Release(ctx context.Context, owner string, l core.Lease) error {
+	text := src.text.fill(`UPDATE {connectd_lease} SET owner = NULL, lease_until = 'epoch'
+		WHERE tbl = $1::text AND part = $2::integer AND owner = $3::text AND epoch = $4::bigint AND lease_until > {now}`)
+	return src.try(ctx, "release", func() error {
+		tag, err := src.keep.Exec(ctx, text, src.s.table.name, int64(l.Part), owner, l.Epoch)
+		if err == nil && tag.RowsAffected() == 0 {
+			return core.ErrLeaseNotOwned
+		}
+		return err
+	})
+}

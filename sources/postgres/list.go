@@ -1,0 +1,166 @@
+package postgres
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/connectd/connectd/core"
+)
+
+// lagBound is where counting rows for the lag stops.
+const lagBound = 100_000
+
+// lag: table, bound. Pending rows are counted, and looked through for due ones, up to the bound; the oldest are looked for among the first
+// of each partition. The ages are NULL without such a row.
+const lag = `SELECT p.*, s.*,
+		(SELECT coalesce(sum(cardinality(seqs)), 0) FROM {connectd_inflight} WHERE tbl = $1::text),
+		(extract(epoch FROM {now} - o.oldest) * 1000000)::bigint, (extract(epoch FROM {now} - o.oldest_due) * 1000000)::bigint
+	FROM (SELECT count(*), count(*) FILTER (WHERE due) FROM (
+			SELECT {available_at} IS NULL OR {available_at} <= {now} AS due FROM {table} WHERE {state} = 'pending' LIMIT $2::bigint + 1) r) p,
+		(SELECT count(*) FILTER (WHERE state = 'dead'), count(*) FILTER (WHERE state = 'held') FROM (
+			SELECT {state} AS state FROM {table} WHERE {state} IN ('dead', 'held') LIMIT $2 + 1) r) s,
+		(SELECT min(first.created) AS oldest, min(due.created) AS oldest_due
+			FROM (SELECT part FROM {connectd_lease} WHERE tbl = $1) l
+			LEFT JOIN LATERAL (SELECT {created at} AS created FROM {table} WHERE {part} = l.part AND {state} = 'pending' ORDER BY {order} LIMIT 1) first ON true
+			LEFT JOIN LATERAL (SELECT created FROM (
+				SELECT {created at} AS created, {available_at} IS NULL OR {available_at} <= {now} AS due FROM {table}
+				WHERE {part} = l.part AND {state} = 'pending' ORDER BY {order} LIMIT 10000) r WHERE due LIMIT 1) due ON true) o`
+
+// Lag counts what waits, up to lagBound rows of each kind.
+func (src *Source) Lag(ctx context.Context) (core.Lag, error) {
+	var l core.Lag
+	err := src.try(ctx, "lag", func() error {
+		l = core.Lag{}
+		var oldest, due pgtype.Int8
+		err := src.work.QueryRow(ctx, src.text.fill(lag), src.s.table.name, int64(lagBound)).
+			Scan(&l.Pending, &l.Due, &l.Dead, &l.Held, &l.InFlight, &oldest, &due)
+		l.Oldest, l.OldestDue = max(microseconds(oldest.Int64), 0), max(microseconds(due.Int64), 0)
+		return err
+	})
+	if err != nil {
+		return core.Lag{}, err
+	}
+	l.Capped = l.Pending > lagBound || l.Dead+l.Held > lagBound || l.InFlight > lagBound
+	for _, n := range []*int64{&l.Pending, &l.Due, &l.Dead, &l.Held, &l.InFlight} {
+		*n = min(*n, lagBound)
+	}
+	return l, nil
+}
+
+// infoColumns are those of a RowInfo; the table's name is $1.
+const infoColumns = `{order}::bigint, {id}::text, {key}::text, {route}::text, {type}::text, {state},
+	{state} = 'pending' AND {order} = ANY (ARRAY(SELECT unnest(seqs) FROM {connectd_inflight} i WHERE i.tbl = $1::text)), {part},
+	{attempts}, {deliveries}, {crashes}, {last_error}, {created at}, CASE WHEN {available_at} BETWEEN '0001-01-02' AND '9999-12-30' THEN {available_at} END, {published_at},
+	coalesce(octet_length({bytes}), 0)`
+
+func scanInfo(row pgx.Row, more ...any) (core.RowInfo, error) {
+	var r core.RowInfo
+	var seq pgtype.Int8
+	var id, key, route, kind, lastError pgtype.Text
+	var created, available, published pgtype.Timestamptz
+	dest := []any{&seq, &id, &key, &route, &kind, &r.State, &r.Sending, &r.Part, &r.Attempts, &r.Deliveries, &r.Crashes,
+		&lastError, &created, &available, &published, &r.Size}
+	if err := row.Scan(append(dest, more...)...); err != nil {
+		return r, err
+	}
+	r.Seq, r.ID, r.Key, r.Keyed, r.Route, r.Type, r.LastError = seq.Int64, id.String, key.String, key.Valid, route.String, kind.String, lastError.String
+	r.CreatedAt, r.AvailableAt, r.PublishedAt = utc(created), utc(available), utc(published)
+	return r, nil
+}
+
+// List returns rows in seq order. Rows of a state that an index knows, pending, dead and held, are found in each partition apart;
+// others are walked through in order, as are those of a key or a type.
+func (src *Source) List(ctx context.Context, f core.Filter) ([]core.RowInfo, error) {
+	limit := int64(f.Limit)
+	if limit <= 0 {
+		limit = 100
+	}
+	args := []any{src.s.table.name, f.After, limit}
+	where := `{order} > $2::bigint`
+	add := func(condition, value string) {
+		args = append(args, value)
+		where += ` AND ` + condition + ` = $` + strconv.Itoa(len(args)) + `::text`
+	}
+	if f.Key != "" {
+		add(`{key}::text COLLATE "C"`, f.Key)
+	}
+	if f.Type != "" {
+		add(`{type}::text COLLATE "C"`, f.Type)
+	}
+	from := `{table}`
+	switch f.State {
+	case "":
+	case core.Pending, core.Dead, core.Held:
+		from = `(SELECT r.* FROM {connectd_lease} l CROSS JOIN LATERAL (SELECT * FROM {table}
+			WHERE {part} = l.part AND {state} = '` + string(f.State) + `' AND ` + where + ` ORDER BY {order} LIMIT $3::bigint) r WHERE l.tbl = $1::text) r`
+	default:
+		add(`{state}`, string(f.State))
+	}
+	text := src.text.fill(`SELECT ` + infoColumns + ` FROM ` + from + ` WHERE ` + where + ` ORDER BY {order} LIMIT $3::bigint`)
+	var list []core.RowInfo
+	err := src.try(ctx, "list", func() error {
+		list = nil
+		rows, err := src.work.Query(ctx, text, args...)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			r, err := scanInfo(rows)
+			if err != nil {
+				return err
+			}
+			list = append(list, r)
+		}
+		return rows.Err()
+	})
+	return list, err
+}
+
+// Show returns one row with its history, oldest entry first.
+func (src *Source) Show(ctx context.Context, id string) (core.RowInfo, []core.Attempt, error) {
+	var info core.RowInfo
+	var history []core.Attempt
+	text := src.text.fill(`SELECT `+infoColumns+`, {bytes}, {headers}::text FROM {table} WHERE `) + src.byID(`$2`)
+	err := src.transact(ctx, src.work, "show", func(tx pgx.Tx) error {
+		var err error
+		var payload []byte
+		var headers pgtype.Text
+		info, err = scanInfo(tx.QueryRow(ctx, text, src.s.table.name, id), &payload, &headers)
+		if err != nil {
+			if noRow(err) {
+				return core.ErrNoRow
+			}
+			return err
+		}
+		info.Payload, info.Headers = payload, headers.String
+		history, err = src.history(ctx, tx, info.Seq)
+		return err
+	})
+	if err != nil {
+		return core.RowInfo{}, nil, err
+	}
+	return info, history, nil
+}
+
+func (src *Source) history(ctx context.Context, tx pgx.Tx, seq int64) ([]core.Attempt, error) {
+	rows, err := tx.Query(ctx, src.text.fill(`SELECT at, deliveries, code, message, by, duration_us FROM {connectd_attempt} WHERE tbl = $1::text AND seq = $2::bigint ORDER BY n`),
+		src.s.table.name, seq)
+	if err != nil {
+		return nil, err
+	}
+	var list []core.Attempt
+	var a core.Attempt
+	var at time.Time
+	var took int64
+	_, err = pgx.ForEachRow(rows, []any{&at, &a.Deliveries, &a.Code, &a.Message, &a.By, &took}, func() error {
+		a.At, a.Duration = at.UTC(), microseconds(took)
+		list = append(list, a)
+		return nil
+	})
+	return list, err
+}

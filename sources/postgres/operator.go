@@ -1,0 +1,127 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/connectd/connectd/core"
+)
+
+// byID finds a row by the id as people write it, in the id column's own type, so that its index serves.
+func (src *Source) byID(param string) string {
+	kind := src.s.found[src.s.cols.id].kind
+	if kind == "character varying" {
+		kind = "text"
+	}
+	return src.text.fill(`{id} = ` + param + `::text::` + kind)
+}
+
+// noRow says that a query found no row, or that there can be none since the id is no value of the column's type.
+func noRow(err error) bool {
+	return errors.Is(err, pgx.ErrNoRows) || slices.Contains([]string{invalidText, outOfRange, invalidBytes}, sqlState(err))
+}
+
+// Retry makes a dead row pending and due, with no attempts.
+func (src *Source) Retry(ctx context.Context, id, by string) error {
+	return src.change(ctx, id, by, "retry", `{state} = 'pending', {attempts} = 0, {available_at} = NULL, {failing_since} = NULL`, core.Dead)
+}
+
+// ReleaseRow makes a held row pending.
+func (src *Source) ReleaseRow(ctx context.Context, id, by string) error {
+	return src.change(ctx, id, by, "release", `{state} = 'pending'`, core.Held)
+}
+
+// Skip settles a dead or held row as skipped.
+func (src *Source) Skip(ctx context.Context, id, by string) error {
+	return src.change(ctx, id, by, "skip", `{state} = 'skipped'`, core.Dead, core.Held)
+}
+
+func (src *Source) change(ctx context.Context, id, by, verb, set string, from ...core.State) error {
+	return src.transact(ctx, src.work, verb, func(tx pgx.Tx) error {
+		t := src.text
+		var seq int64
+		var state core.State
+		err := tx.QueryRow(ctx, t.fill(`SELECT {order}::bigint, {state} FROM {table} WHERE `)+src.byID(`$1`)+` FOR NO KEY UPDATE`, id).Scan(&seq, &state)
+		switch {
+		case err != nil && noRow(err):
+			return core.ErrNoRow
+		case err != nil:
+			return err
+		case !slices.Contains(from, state):
+			want := string(from[0])
+			if len(from) > 1 {
+				want += " or " + string(from[1])
+			}
+			return &core.StateError{ID: id, State: state, Want: want}
+		}
+		for _, st := range []struct {
+			text string
+			args []any
+		}{
+			{`UPDATE {table} SET ` + set + ` WHERE {order} = $1::bigint AND {state} = $2::text`, []any{seq, string(state)}},
+			{trimHistory + ` AND a.seq = $2::bigint`, []any{src.s.table.name, seq}},
+			{`INSERT INTO {connectd_attempt} (tbl, seq, at, deliveries, code, message, by, duration_us)
+				SELECT $1::text, $2::bigint, {now}, {deliveries}, $3::text, '', $4::text, 0 FROM {table} WHERE {order} = $2`,
+				[]any{src.s.table.name, seq, verb, core.CleanText(by)}},
+			{`UPDATE {connectd_outbox} SET changes = changes + 1 WHERE tbl = $1::text`, []any{src.s.table.name}},
+		} {
+			if _, err := tx.Exec(ctx, t.fill(st.text), st.args...); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Workers lists heartbeats by owner.
+func (src *Source) Workers(ctx context.Context) ([]core.WorkerInfo, error) {
+	text := src.text.fill(`SELECT owner, (extract(epoch FROM {now} - heartbeat) * 1000000)::bigint, info FROM {connectd_worker} WHERE tbl = $1::text ORDER BY owner`)
+	var list []core.WorkerInfo
+	err := src.try(ctx, "workers", func() error {
+		list = nil
+		rows, err := src.work.Query(ctx, text, src.s.table.name)
+		if err != nil {
+			return err
+		}
+		var owner string
+		var age int64
+		var info *string
+		_, err = pgx.ForEachRow(rows, []any{&owner, &age, &info}, func() error {
+			w := core.WorkerInfo{Owner: owner, Age: microseconds(age)}
+			if info != nil {
+				w.Info = []byte(*info)
+			}
+			list = append(list, w)
+			return nil
+		})
+		return err
+	})
+	return list, err
+}
+
+// Leases lists the leases by partition.
+func (src *Source) Leases(ctx context.Context) ([]core.LeaseInfo, error) {
+	text := src.text.fill(`SELECT part, coalesce(owner, ''), epoch, CASE WHEN owner IS NULL THEN 0 ELSE (extract(epoch FROM lease_until - {now}) * 1000000)::bigint END,
+			(SELECT coalesce(sum(cardinality(seqs)), 0) FROM {connectd_inflight} i WHERE i.tbl = l.tbl AND i.part = l.part)
+		FROM {connectd_lease} l WHERE tbl = $1::text ORDER BY part`)
+	var list []core.LeaseInfo
+	err := src.try(ctx, "leases", func() error {
+		list = nil
+		rows, err := src.work.Query(ctx, text, src.s.table.name)
+		if err != nil {
+			return err
+		}
+		var l core.LeaseInfo
+		var left int64
+		_, err = pgx.ForEachRow(rows, []any{&l.Part, &l.Owner, &l.Epoch, &left, &l.InFlight}, func() error {
+			l.Left = microseconds(left)
+			list = append(list, l)
+			return nil
+		})
+		return err
+	})
+	return list, err
+}

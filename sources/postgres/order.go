@@ -1,0 +1,150 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	barrierFresh = 5 * time.Millisecond // how long what was asked is taken for the present
+	barrierNotes = 64
+)
+
+// barrier keeps rows back until every transaction that could still commit an earlier one has ended. It notes the highest number
+// that was given out to a row, and then takes a mark, as horizon does; when all transactions below the mark have ended, no row up to
+// that number can come any more. Where no row is new there is nothing to note.
+type barrier struct {
+	sequence string
+
+	mu     sync.Mutex
+	asked  time.Time
+	notes  []note // ascending
+	passed int64
+}
+
+// note: every row numbered at most given is there, or belongs to a transaction numbered below xid.
+type note struct{ given, xid int64 }
+
+// newBarrier finds the sequence that numbers the rows. One that hands numbers out in advance would break what the barrier promises.
+func newBarrier(ctx context.Context, q querier, s *schema) (*barrier, error) {
+	var name *string
+	var cache int64
+	err := q.QueryRow(ctx, `SELECT t.name, coalesce(s.seqcache, 0) FROM (SELECT pg_get_serial_sequence($1::text, $2::text) AS name) t
+		LEFT JOIN pg_sequence s ON s.seqrelid = t.name::regclass`, s.table.quoted(), s.cols.order).Scan(&name, &cache)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("find the sequence of column %s: %w", s.cols.order, err)
+	case name == nil:
+		return nil, fmt.Errorf("rows cannot be kept in commit order: no sequence belongs to column %s", s.cols.order)
+	case cache > 1:
+		return nil, fmt.Errorf("rows cannot be kept in commit order: sequence %s hands out %d numbers at a time (ALTER SEQUENCE %s CACHE 1)", *name, cache, *name)
+	}
+	return &barrier{sequence: *name}, nil
+}
+
+// passed is the highest number up to which all rows are there.
+func (src *Source) passed(ctx context.Context) (int64, error) {
+	b := src.order
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if time.Since(b.asked) < barrierFresh {
+		return b.passed, nil
+	}
+	asked := time.Now()
+	err := src.try(ctx, "commit order", func() error { return b.ask(ctx, src.work) })
+	if err != nil {
+		return 0, err
+	}
+	b.asked = asked
+	return b.passed, nil
+}
+
+// ask takes a note if there are new rows. The number is read before the mark is taken: a sequence does not keep to snapshots.
+func (b *barrier) ask(ctx context.Context, q querier) error {
+	var n note
+	if err := q.QueryRow(ctx, `SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM `+b.sequence).Scan(&n.given); err != nil {
+		return err
+	}
+	if n.given == b.passed {
+		return nil
+	}
+	if k := len(b.notes); k > 0 && b.notes[k-1].given == n.given {
+		n = note{}
+	} else if err := q.QueryRow(ctx, takeMark).Scan(&n.xid); err != nil {
+		return err
+	}
+	var oldest int64
+	if err := q.QueryRow(ctx, `SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint`).Scan(&oldest); err != nil {
+		return err
+	}
+	b.take(n, oldest)
+	return nil
+}
+
+// take adds a note, if it is one, and lets pass what was waiting for transactions older than oldest. While a transaction stays open the notes get no
+// more; the newest is kept up to date.
+func (b *barrier) take(n note, oldest int64) {
+	switch {
+	case n.xid == 0:
+	case len(b.notes) < barrierNotes:
+		b.notes = append(b.notes, n)
+	default:
+		b.notes[len(b.notes)-1] = n
+	}
+	for len(b.notes) > 0 && b.notes[0].xid < oldest {
+		b.passed = max(b.passed, b.notes[0].given)
+		b.notes = b.notes[1:]
+	}
+}
+
+// Holdup is what keeps rows from being sent in commit order.
+type Holdup struct {
+	Rows int64 // pending rows that wait, up to lagBound
+	// Holder says whose transaction it is, for people, and For how long it has run. Holder is "" when the server does not
+	// tell: the role needs pg_read_all_stats to see the sessions of others.
+	Holder string
+	For    time.Duration
+}
+
+// HeldBack says what keeps rows back under Config.CommitOrder, or nil when nothing does. A transaction in any database of the server
+// can: numbers of transactions are the server's.
+func (src *Source) HeldBack(ctx context.Context) (*Holdup, error) {
+	if src.order == nil {
+		return nil, ctx.Err()
+	}
+	passed, err := src.passed(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var h Holdup
+	err = src.try(ctx, "held back", func() error {
+		err := src.work.QueryRow(ctx, src.text.fill(`SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {state} = 'pending' AND {order} > $1::bigint LIMIT $2::bigint) r`),
+			passed, int64(lagBound)).Scan(&h.Rows)
+		if err != nil || h.Rows == 0 {
+			return err
+		}
+		var since int64
+		err = src.work.QueryRow(ctx, holder).Scan(&h.Holder, &since)
+		h.For = microseconds(since)
+		return err
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = nil
+	}
+	if err != nil || h.Rows == 0 {
+		return nil, err
+	}
+	return &h, nil
+}
+
+// holder finds the oldest transaction that has written, be it of a session or prepared for a two-phase commit.
+const holder = `SELECT who, greatest(extract(epoch FROM clock_timestamp() - since) * 1000000, 0)::bigint FROM (
+		SELECT format('process %s, user %s, database %s, application %s, %s', pid, usename, datname, quote_ident(application_name), state) AS who, xact_start AS since, backend_xid AS xid
+		FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid()
+		UNION ALL SELECT format('prepared transaction %s, user %s, database %s', quote_literal(gid), owner, database), prepared, transaction FROM pg_prepared_xacts
+	) t ORDER BY age(xid) DESC LIMIT 1`

@@ -1,0 +1,118 @@
+package postgres
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// texts writes the statements: {name} stands for a table or a column, quoted, or for an expression. Every parameter is cast, so
+// that it has a type in each of the client's query modes.
+type texts struct {
+	names *strings.Replacer
+	// fetches are all forms of the fetch, by what they leave out and whether they stop at a number of bytes.
+	fetches [2][2]string
+}
+
+func (s *schema) texts() texts {
+	c := &s.cols
+	pairs := []string{"{table}", s.table.quoted(), "{part}", s.partition(), "{now}", "clock_timestamp()", "{durable}", durable}
+	for _, name := range ownTables {
+		pairs = append(pairs, "{"+name+"}", s.beside(strings.TrimPrefix(name, "connectd_")))
+	}
+	for _, r := range c.rules() {
+		name := "NULL"
+		if *r.to != "" {
+			name = quote(*r.to)
+		}
+		pairs = append(pairs, "{"+r.name+"}", name)
+	}
+	created := "{created}"
+	switch s.found[c.created].kind {
+	case "":
+		created = "NULL::timestamptz"
+	case "timestamp without time zone":
+		created = "({created} AT TIME ZONE 'UTC')"
+	}
+	created = "CASE WHEN " + created + " BETWEEN '0001-01-02' AND '9999-12-30' THEN " + created + " END"
+	created = strings.ReplaceAll(created, "{created}", quote(c.created))
+	payload, size := quote(c.payload)+"::text", "pg_column_size("+quote(c.payload)+")"
+	switch s.found[c.payload].kind {
+	case "bytea":
+		payload, size = quote(c.payload), "octet_length("+quote(c.payload)+")"
+	case "text", "character varying":
+		size = "octet_length(" + quote(c.payload) + ")"
+	case "jsonb":
+		size += " / 8" // its text is never shorter than that
+	}
+	extra := "NULL::text[]"
+	if len(s.extra) > 0 {
+		list := make([]string, len(s.extra))
+		for i, h := range s.extra {
+			list[i] = quote(h.Column) + "::text"
+		}
+		extra = "ARRAY[" + strings.Join(list, ", ") + "]"
+	}
+	pairs = append(pairs, "{created at}", created, "{bytes}", payload, "{size}", size, "{extra}", extra)
+	t := texts{names: strings.NewReplacer(pairs...)}
+	for i, leaveOut := range []bool{false, true} {
+		for j, cut := range []bool{false, true} {
+			t.fetches[i][j] = t.fetch(s.fetched(), leaveOut, cut)
+		}
+	}
+	return t
+}
+
+func (t texts) fill(text string) string { return t.names.Replace(text) }
+
+// fetched are the table's columns that a fetch reads, quoted.
+func (s *schema) fetched() string {
+	c := &s.cols
+	names := []string{c.order, c.id, c.key, c.route, c.kind, c.payload, c.headers, c.created, c.deliveries, c.attempts, c.crashes, c.availableAt, c.failingSince}
+	for _, h := range s.extra {
+		names = append(names, h.Column)
+	}
+	var list []string
+	for _, name := range names {
+		if q := quote(name); name != "" && !slices.Contains(list, q) {
+			list = append(list, q)
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+// rowColumns are read for every row, in the order in which a scanner takes them. The wait and the time since the first failure
+// are microseconds. An application that delays a row may have written any time into available_at: no value of it, nor of the
+// time of insertion, may fail the page.
+const rowColumns = `{order}::bigint, {id}::text, {key}::text, {route}::text, {type}::text, {bytes}, {headers}::text, {extra}, {created at},
+	{deliveries}, {attempts}, {crashes},
+	CASE WHEN {available_at} IS NULL THEN 0 ELSE (extract(epoch FROM greatest(least({available_at}, {now} + interval '100 years'), {now} - interval '100 years') - {now}) * 1000000)::bigint END,
+	CASE WHEN {failing_since} IS NULL THEN 0 ELSE (extract(epoch FROM {now} - {failing_since}) * 1000000)::bigint END`
+
+// fetch is one statement, so one snapshot, of which the first two columns tell; without rows it gives one of NULLs. It reads
+// one row more than the page may have, to know whether there are more. Its arguments are partition, after, up to, and limit;
+// with leaveOut the known seqs and the keys that must wait; with cut the number of bytes that ends the page. Rows are cut by
+// the size of payloads alone, which is no more than the client counts, and one row late, so that the client sees that there
+// are more.
+//
+// What is left out is looked up in a hash table, and neither joined, which would need the order to be made again, nor
+// compared one by one. The partition's pending rows are an index scan that ends at the limit.
+func (t texts) fetch(columns string, leaveOut, cut bool) string {
+	where, before, most := "", "", ""
+	next := 5
+	if leaveOut {
+		where = ` AND {order} NOT IN (SELECT unnest($5::bigint[])) AND ({key} IS NULL OR {key}::text COLLATE "C" NOT IN (SELECT unnest($6::text[])))`
+		next = 7
+	}
+	if cut {
+		before = `, sum({size}) OVER (ORDER BY {order} ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING) AS "connectd before"`
+		most = fmt.Sprintf(` WHERE coalesce("connectd before", 0) < $%d::bigint`, next)
+	}
+	page := `SELECT ` + columns + before + ` FROM {table} WHERE {part} = $1::integer AND {state} = 'pending' AND {order} > $2::bigint AND {order} <= $3::bigint` +
+		where + ` ORDER BY {order} LIMIT $4::bigint + 1`
+	if cut {
+		page = `SELECT * FROM (` + page + `) c` + most
+	}
+	return t.fill(`SELECT "connectd oldest", "connectd next", ` + rowColumns + ` FROM (SELECT pg_snapshot_xmin(s)::text::bigint AS "connectd oldest",
+		pg_snapshot_xmax(s)::text::bigint AS "connectd next" FROM pg_current_snapshot() s OFFSET 0) h LEFT JOIN LATERAL (` + page + `) o ON true`)
+}
