@@ -48,10 +48,12 @@ func TestConformance(t *testing.T) {
 			"prepared":     "interpolateParams=false&parseTime=true&loc=Europe%2FLondon&time_zone=%27-07%3A00%27",
 		} {
 			t.Run(mode, func(t *testing.T) {
+				one := srv.config(t)
 				sourcetest.Run(t, sourcetest.Harness{
 					AnyHeaders: true, Overlap: true,
 					New: func(t *testing.T, o sourcetest.Options) sourcetest.Table {
-						cfg := srv.config(t)
+						cfg := one
+						cfg.Table = fmt.Sprint("outbox", databases.Add(1))
 						cfg.DSN, cfg.DeletePublished = withOptions(cfg.DSN, options), o.DeletePublished
 						initialise(t, cfg, mysql.InitOptions{})
 						return table(t, cfg)
@@ -65,14 +67,14 @@ func TestConformance(t *testing.T) {
 // An adopted table, with names that need quoting and columns of bytes, is the same source to everybody.
 func TestConformanceOfAnAdoptedTable(t *testing.T) {
 	onServers(t, func(t *testing.T, srv server) {
+		one := srv.config(t)
 		sourcetest.Run(t, sourcetest.Harness{
 			AnyText: true, AnyHeaders: true, Overlap: true,
 			New: func(t *testing.T, o sourcetest.Options) sourcetest.Table {
-				cfg := srv.config(t)
-				cfg.Table, cfg.DeletePublished = "My `Outbox`", o.DeletePublished
-				cfg.Table = "`My ``Outbox```"
+				cfg := one
+				cfg.Table, cfg.DeletePublished = fmt.Sprintf("`My ``Outbox`` %d`", databases.Add(1)), o.DeletePublished
 				cfg.Columns = columns("id", "command_id", "key", "select", "route", "seq", "type", "k i n d", "headers", "h`h", "created", "at", "order", "connectd number")
-				srv.execute(t, cfg, "CREATE TABLE `My ``Outbox``` (command_id varbinary(250) PRIMARY KEY, `select` varbinary(250), `k i n d` varbinary(250), payload longblob, `h``h` longblob, seq varbinary(250), at timestamp(6) NOT NULL DEFAULT current_timestamp(6)) ENGINE=InnoDB")
+				srv.execute(t, cfg, "CREATE TABLE "+cfg.Table+" (command_id varbinary(250) PRIMARY KEY, `select` varbinary(250), `k i n d` varbinary(250), payload longblob, `h``h` longblob, seq varbinary(250), at timestamp(6) NOT NULL DEFAULT current_timestamp(6)) ENGINE=InnoDB")
 				initialise(t, cfg, mysql.InitOptions{Partitions: 3})
 				return table(t, cfg)
 			},
@@ -188,6 +190,7 @@ func name(cfg mysql.Config, column, byDefault string) string {
 func table(t *testing.T, cfg mysql.Config) sourcetest.Table {
 	t.Helper()
 	db := open(t, cfg.DSN)
+	tbl := strings.ReplaceAll(strings.Trim(cfg.Table, "`"), "``", "`")
 	insert := `INSERT INTO ` + cfg.Table + ` (` + name(cfg, "id", "id") + `, ` + name(cfg, "key", "aggregateid") + `, ` + name(cfg, "route", "aggregatetype") +
 		`, ` + name(cfg, "type", "type") + `, payload, ` + name(cfg, "headers", "headers") + `) VALUES (?, ?, ?, ?, ?, ?)`
 	begin := func(t *testing.T) sourcetest.Tx {
@@ -217,9 +220,9 @@ func table(t *testing.T, cfg mysql.Config) sourcetest.Table {
 			tx, err := db.Begin()
 			must(t, err)
 			var part int
-			must(t, tx.QueryRow(`SELECT part FROM connectd_lease WHERE part = ? AND epoch = ? FOR UPDATE`, l.Part, l.Epoch).Scan(&part))
-			_, err = tx.Exec(`INSERT INTO connectd_inflight (tbl, part, epoch, batch, seqs, sent_at) SELECT tbl, ?, ?, ?, ?, utc_timestamp(6) FROM connectd_outbox`,
-				l.Part, l.Epoch, a.Batch, strings.ReplaceAll(fmt.Sprint(a.Seqs), " ", ","))
+			must(t, tx.QueryRow(`SELECT part FROM connectd_lease WHERE tbl = ? AND part = ? AND epoch = ? FOR UPDATE`, tbl, l.Part, l.Epoch).Scan(&part))
+			_, err = tx.Exec(`INSERT INTO connectd_inflight (tbl, part, epoch, batch, seqs, sent_at) VALUES (?, ?, ?, ?, ?, utc_timestamp(6))`,
+				tbl, l.Part, l.Epoch, a.Batch, strings.ReplaceAll(fmt.Sprint(a.Seqs), " ", ","))
 			must(t, err)
 			return func() { must(t, tx.Commit()) }
 		},

@@ -187,14 +187,17 @@ func (p *planner) adopt(opt InitOptions, unsent string) error {
 	if err != nil {
 		return err
 	}
+	if s.addOrder {
+		p.addNumbers()
+	}
 	p.addColumns(added, unsettled && answer != core.Pending)
 	if found && state.byDefault == string(core.Published) {
 		p.add("rows inserted from now on are pending", p.pendingByDefault())
 	}
 	if !s.ready && s.rows {
 		p.settleOldRows(answer, unsent, found && unsettled)
+		p.sortNumbers(answer)
 	}
-	p.number(answer)
 	if _, found := s.found[strings.ToLower(s.cols.part)]; !found {
 		part := relayColumn{s.cols.part, "smallint", ""}
 		p.add("a row's partition, computed when it is read: no row is touched",
@@ -255,7 +258,10 @@ func (p *planner) addColumns(added []relayColumn, sent bool) {
 		p.add("the relay's own columns; no row is touched. All rows are pending", alter)
 		return
 	}
-	p.add("nobody else may write to the table during the next two steps, which are short. It waits for transactions that use the table, and is tried again when that takes long", "LOCK TABLES "+s.table.quoted()+" WRITE")
+	p.add("nobody else may write to the table during the next three steps, which are short. It waits for transactions that use the table, and is tried again when that takes long",
+		"LOCK TABLES "+s.table.quoted()+" WRITE, "+s.own("outbox")+" WRITE")
+	p.add("notes which rows are there", fmt.Sprintf("UPDATE %s SET adopted = (SELECT COALESCE(MAX(%s), 0) FROM %s) WHERE tbl = %s",
+		s.own("outbox"), quote(s.cols.order), s.table.quoted(), literal(s.table.name)))
 	p.add("the relay's own columns; no row is touched. Rows that are there are taken as sent, today", alter)
 	p.add("rows inserted from now on are pending", p.pendingByDefault())
 	p.add("others may write again", "UNLOCK TABLES")
@@ -267,43 +273,51 @@ func (p *planner) pendingByDefault() string {
 		p.s.table.quoted(), quote(c.state), quote(c.publishedAt), epoch)
 }
 
-// settleOldRows makes pending the rows that are to be sent. interrupted: an earlier init took them all as sent.
+// settleOldRows makes pending the rows that are to be sent. interrupted: an earlier init took them all as sent, and those
+// that were inserted since as well.
 func (p *planner) settleOldRows(answer core.State, unsent string, interrupted bool) {
 	c := &p.s.cols
-	why, which := "", ""
-	switch {
-	case answer == "":
-		why, which = "rows whose column published is not 1 have not been sent", " AND "+unsent
-	case answer == core.Pending && interrupted:
-		why = "the rows that are there have not been sent"
-	default:
+	settle := func(why, which string) {
+		p.add(why, fmt.Sprintf("UPDATE %s SET %s = 'pending', %s = '%s' WHERE %s = 'published' AND %s = 0%s", p.s.table.quoted(),
+			quote(c.state), quote(c.publishedAt), epoch, quote(c.state), quote(c.deliveries), which))
+	}
+	if interrupted && answer == core.Pending {
+		settle("the rows that are there have not been sent", "")
 		return
 	}
-	p.add(why, fmt.Sprintf("UPDATE %s SET %s = 'pending', %s = '%s' WHERE %s = 'published' AND %s = 0%s", p.s.table.quoted(),
-		quote(c.state), quote(c.publishedAt), epoch, quote(c.state), quote(c.deliveries), which))
+	if interrupted {
+		settle("an earlier init was interrupted: rows that were inserted since have not been sent", fmt.Sprintf(
+			" AND %s > (SELECT adopted FROM %s WHERE tbl = %s)", quote(c.order), p.s.own("outbox"), literal(p.s.table.name)))
+	}
+	if answer == "" {
+		settle("rows whose column published is not 1 have not been sent", " AND "+unsent)
+	}
 }
 
-// number adds the order column. The server can only do that by building the table anew.
-func (p *planner) number(answer core.State) {
+// addNumbers adds the order column. The server can only do that by building the table anew.
+func (p *planner) addNumbers() {
 	s := p.s
-	t, order, state := s.table.quoted(), quote(s.cols.order), quote(s.cols.state)
-	if s.addOrder {
-		why := "numbers the rows. The server builds the table anew for this: applications can read it meanwhile, and their writes WAIT until it is done. " +
-			"If the table is too large for that, add the column with gh-ost or pt-online-schema-change, then init again"
-		if s.rows {
-			why += ". Rows that are there are numbered in the order of the primary key"
-		}
-		p.add(why, fmt.Sprintf("ALTER TABLE %s ADD COLUMN %s bigint NOT NULL AUTO_INCREMENT, ADD UNIQUE KEY %s (%s), ALGORITHM=INPLACE, LOCK=SHARED", t, order, orderIndex, order))
+	why := "numbers the rows. The server builds the table anew for this: applications can read it meanwhile, and their writes WAIT until it is done. " +
+		"If the table is too large for that, add the column with gh-ost or pt-online-schema-change, then init again"
+	if s.rows {
+		why += ". Rows that are there are numbered in the order of the primary key"
 	}
-	if s.ready || !s.rows || answer == core.Published || s.cols.created == "" || !s.addOrder && !s.indexes[orderIndex] {
+	p.add(why, fmt.Sprintf("ALTER TABLE %s ADD COLUMN %s bigint NOT NULL AUTO_INCREMENT, ADD UNIQUE KEY %s (%s), ALGORITHM=INPLACE, LOCK=SHARED",
+		s.table.quoted(), quote(s.cols.order), orderIndex, quote(s.cols.order)))
+}
+
+// sortNumbers puts rows that are to be sent into the order in which they were inserted, if something tells it.
+func (p *planner) sortNumbers(answer core.State) {
+	s := p.s
+	if answer == core.Published || s.cols.created == "" || !s.addOrder && !s.indexes[orderIndex] {
 		return
 	}
-	created, id := quote(s.cols.created), quote(s.cols.id)
+	t, order, state := s.table.quoted(), quote(s.cols.order), quote(s.cols.state)
 	p.add("pending rows exchange their numbers so that they are in the order of "+s.cols.created, "START TRANSACTION")
 	p.add("negative at first, since no number may be there twice", fmt.Sprintf(`UPDATE %[1]s o JOIN (SELECT a.i, b.n
   FROM (SELECT %[2]s i, ROW_NUMBER() OVER (ORDER BY %[3]s, %[4]s) place FROM %[1]s WHERE %[5]s = 'pending') a
   JOIN (SELECT %[4]s n, ROW_NUMBER() OVER (ORDER BY %[4]s) place FROM %[1]s WHERE %[5]s = 'pending') b USING (place)
-) m ON o.%[2]s = m.i SET o.%[4]s = -m.n WHERE o.%[4]s <> m.n`, t, id, created, order, state))
+) m ON o.%[2]s = m.i SET o.%[4]s = -m.n WHERE o.%[4]s <> m.n`, t, quote(s.cols.id), quote(s.cols.created), order, state))
 	p.add("then as they shall be", fmt.Sprintf("UPDATE %s SET %s = -%s WHERE %s < 0", t, order, order, order))
 	p.add("all or nothing", "COMMIT")
 }

@@ -49,16 +49,28 @@ func (src *Source) settleAll(ctx context.Context, tx *sql.Tx, owner string, c co
 	return err
 }
 
+// rows are those of a group that are as the settlement knows them.
+func (g same) rows(seqs []int64) string {
+	return fmt.Sprintf(` WHERE {order} IN %s AND {state} = 'pending' AND {deliveries} = %d`, list(seqs), g.deliveries)
+}
+
+func (t texts) publish(g same, seqs []int64) string {
+	return t.fill(fmt.Sprintf(`UPDATE `+bySeq+` SET {state} = 'published', {published_at} = {now}, {deliveries} = %d, {attempts} = %d, {crashes} = %d`,
+		g.deliveries+1, g.attempts, g.crashes) + g.rows(seqs))
+}
+
+// remove names the table twice, as a statement of several tables does: in others no index can be named.
+func (t texts) remove(g same, seqs []int64) string {
+	return t.fill(`DELETE {table} FROM ` + bySeq + g.rows(seqs))
+}
+
 // publish marks or deletes rows of a group, and says how many it deleted.
 func (src *Source) publish(ctx context.Context, tx *sql.Tx, g same, seqs []int64) (int64, error) {
-	which := fmt.Sprintf(` WHERE {order} IN %s AND {state} = 'pending' AND {deliveries} = %d`, list(seqs), g.deliveries)
 	if !src.deletePublished {
-		_, err := tx.ExecContext(ctx, src.text.fill(fmt.Sprintf(`UPDATE `+bySeq+` SET {state} = 'published', {published_at} = {now},
-			{deliveries} = %d, {attempts} = %d, {crashes} = %d`, g.deliveries+1, g.attempts, g.crashes)+which))
+		_, err := tx.ExecContext(ctx, src.text.publish(g, seqs))
 		return 0, err
 	}
-	// Naming the table twice makes it a statement of several tables, in which an index can be named.
-	res, err := tx.ExecContext(ctx, src.text.fill(`DELETE {table} FROM `+bySeq+which))
+	res, err := tx.ExecContext(ctx, src.text.remove(g, seqs))
 	if err != nil {
 		return 0, err
 	}
