@@ -1,0 +1,119 @@
+package mysql
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/connectd/connectd/core"
+)
+
+// lockPause is how long to wait before asking again for a lock that somebody else has.
+const lockPause = 500 * time.Millisecond
+
+// ddlSetup: a statement that changes the table waits for the transactions that use it, and whoever comes after it waits as
+// well. So it gives up soon, and is tried again.
+const ddlSetup = `SET lock_wait_timeout = 2`
+
+// rowVersionsExhausted is MySQL's answer when too many columns were added at once since the table was built.
+const rowVersionsExhausted = 4092
+
+// Apply carries out a plan. Steps that somebody else has done since are left out; when the plan no longer fits the database,
+// nothing is changed. These servers commit each change of a table by itself, so a failure half-way leaves some steps done:
+// the next plan has the others. opt must be what the plan was made with. One Apply at a time works on a table, also from
+// several machines.
+func Apply(ctx context.Context, cfg Config, opt InitOptions, plan core.Plan) error {
+	if len(plan.Steps) == 0 {
+		return nil
+	}
+	err := withConn(ctx, cfg, func(conn *sql.Conn) error { return apply(ctx, conn, cfg, opt, plan) })
+	if err != nil {
+		return fmt.Errorf("mysql: apply: %w", err)
+	}
+	return nil
+}
+
+func apply(ctx context.Context, conn *sql.Conn, cfg Config, opt InitOptions, plan core.Plan) error {
+	if _, err := conn.ExecContext(ctx, ddlSetup); err != nil {
+		return err
+	}
+	if err := lockOut(ctx, conn, cfg); err != nil { // the lock ends with the connection
+		return err
+	}
+	steps, err := stepsNow(ctx, conn, cfg, opt, plan)
+	if err != nil {
+		return err
+	}
+	for _, step := range steps {
+		if err := runStep(ctx, conn, step.SQL); err != nil {
+			return fmt.Errorf("%s: %w", step.SQL, err)
+		}
+	}
+	return nil
+}
+
+// lockOut waits until no other Apply works on the table. Locks by name are the server's, not the database's.
+func lockOut(ctx context.Context, conn *sql.Conn, cfg Config) error {
+	var database string
+	if err := conn.QueryRowContext(ctx, `SELECT database()`).Scan(&database); err != nil {
+		return err
+	}
+	table, _, err := cfg.resolve()
+	if err != nil {
+		return err
+	}
+	if table.database == "" {
+		table.database = database
+	}
+	sum := sha256.Sum256([]byte(strings.ToLower(table.quoted())))
+	name := "connectd init " + hex.EncodeToString(sum[:16])
+	for {
+		var got sql.NullBool
+		if err := conn.QueryRowContext(ctx, `SELECT GET_LOCK(?, 2)`, name).Scan(&got); err != nil {
+			return fmt.Errorf("lock out other inits: %w", err)
+		}
+		if got.Bool {
+			return nil
+		}
+		if err := pause(ctx, lockPause); err != nil {
+			return fmt.Errorf("another init is at work: %w", err)
+		}
+	}
+}
+
+// stepsNow is what is still to be done of a plan.
+func stepsNow(ctx context.Context, q querier, cfg Config, opt InitOptions, plan core.Plan) ([]core.PlanStep, error) {
+	steps, err := planOn(ctx, q, cfg, opt)
+	if err != nil {
+		return nil, err
+	}
+	for _, step := range steps {
+		if !slices.ContainsFunc(plan.Steps, func(s core.PlanStep) bool { return s.SQL == step.SQL }) {
+			return nil, fmt.Errorf("table %s has changed since the plan was made: plan again", cfg.Table)
+		}
+	}
+	return steps, nil
+}
+
+// runStep runs one step, again and again while it does not get its lock.
+func runStep(ctx context.Context, conn *sql.Conn, sql string) error {
+	for {
+		_, err := conn.ExecContext(ctx, sql)
+		switch number(err) {
+		case lockWaitTimeout:
+			if pauseErr := pause(ctx, lockPause); pauseErr != nil {
+				return errors.Join(pauseErr, err)
+			}
+			continue
+		case instantUnsupported, onlineUnsupported, rowVersionsExhausted:
+			return fmt.Errorf("the server cannot do this while others write to the table (%w): run it without its ALGORITHM and LOCK when they can wait as long as it takes to copy the table, then init again", err)
+		}
+		return err
+	}
+}

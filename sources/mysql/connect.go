@@ -1,0 +1,147 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// sessionSetup pins what statements rely on, whatever the server and the DSN have. The time zone makes every time UTC.
+// The SQL mode makes a double quote a string's, a backslash an escape, a string that is too long an error, and assignments
+// of one UPDATE happen from left to right. Waits for locks end soon, since a session whose client is gone goes on waiting,
+// with what it has locked; for the same reason an idle session ends soon, and its transaction with it. The last line undoes
+// what a server's defaults may do to statements; MariaDB alone would turn a long list of numbers into a join.
+const sessionSetup = `SET autocommit = 1, time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',
+	innodb_lock_wait_timeout = 5, lock_wait_timeout = 10, wait_timeout = 30,
+	sql_safe_updates = 0, sql_select_limit = DEFAULT, sql_auto_is_null = 0 /*M! , in_predicate_conversion_threshold = 0 */`
+
+// isolationSetup: each statement sees what was committed before it began, and nothing locks the gaps between rows, where
+// applications insert. It is a statement of its own since the variable's name differs between servers.
+const isolationSetup = `SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED`
+
+// maxIdle is how long a connection may lie idle in the pool; the server would end it after wait_timeout.
+const maxIdle = 15 * time.Second
+
+// recheck is how long a connection is trusted to lead to a server that takes writes.
+const recheck = time.Second
+
+// connector makes connections whose sessions are set up and whose server takes writes.
+type connector struct {
+	driver.Connector
+	// doubts rises when some connection found its server read-only, or when a new one was made: it may lead elsewhere.
+	doubts atomic.Int64
+}
+
+func newConnector(c *mysql.Config) (*connector, error) {
+	base, err := mysql.NewConnector(c)
+	if err != nil {
+		return nil, errDSN
+	}
+	return &connector{Connector: base}, nil
+}
+
+// pool returns a pool of at most n connections.
+func (c *connector) pool(n int) *sql.DB {
+	db := sql.OpenDB(c)
+	db.SetMaxOpenConns(n)
+	db.SetMaxIdleConns(n)
+	db.SetConnMaxIdleTime(maxIdle)
+	return db
+}
+
+// Connect implements driver.Connector.
+func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
+	base, err := c.Connector.Connect(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	s, is := base.(session)
+	if !is {
+		base.Close()
+		return nil, fmt.Errorf("connect: the driver's connection is a %T that lacks a method", base)
+	}
+	conn := &conn{session: s, from: c}
+	for _, setup := range []string{sessionSetup, isolationSetup} {
+		if _, err := s.ExecContext(ctx, setup, nil); err != nil {
+			base.Close()
+			return nil, fmt.Errorf("set up the session: %w", err)
+		}
+	}
+	doubts := c.doubts.Add(1)
+	readOnly, err := conn.readOnly(ctx)
+	if err != nil {
+		base.Close()
+		return nil, fmt.Errorf("ask whether the server is read-only: %w", err)
+	}
+	if readOnly {
+		base.Close()
+		return nil, errReadOnly
+	}
+	conn.trust(doubts)
+	return conn, nil
+}
+
+// session is all that the driver's connections can do.
+type session interface {
+	driver.Conn
+	driver.ConnBeginTx
+	driver.ConnPrepareContext
+	driver.ExecerContext
+	driver.QueryerContext
+	driver.NamedValueChecker
+	driver.Pinger
+	driver.SessionResetter
+	driver.Validator
+}
+
+// conn is a connection that is dropped when its server turns out to be read-only: after a failover the old primary still
+// answers, with what it has, and a proxy may lead reads to a replica. What is read there may be old, and rows that were
+// published would be sent again. https://github.com/gpustack/gpustack/issues/6105
+type conn struct {
+	session
+	from   *connector
+	doubts int64
+	asked  time.Time
+}
+
+func (c *conn) trust(doubts int64) { c.doubts, c.asked = doubts, time.Now() }
+
+// ResetSession is called when the connection is taken from the pool.
+func (c *conn) ResetSession(ctx context.Context) error {
+	if err := c.session.ResetSession(ctx); err != nil {
+		return err
+	}
+	doubts := c.from.doubts.Load()
+	if doubts == c.doubts && time.Since(c.asked) < recheck {
+		return nil
+	}
+	readOnly, err := c.readOnly(ctx)
+	switch {
+	case err != nil:
+		return driver.ErrBadConn
+	case readOnly:
+		c.from.doubts.Add(1)
+		return driver.ErrBadConn
+	}
+	c.trust(doubts)
+	return nil
+}
+
+// readOnly asks the server. innodb_read_only is what Aurora's readers say.
+func (c *conn) readOnly(ctx context.Context) (bool, error) {
+	rows, err := c.QueryContext(ctx, `SELECT @@global.read_only IN ('0', 'OFF') AND @@global.innodb_read_only IN ('0', 'OFF')`, nil)
+	if err != nil {
+		return false, err
+	}
+	defer rows.Close()
+	writable := make([]driver.Value, 1)
+	if err := rows.Next(writable); err != nil {
+		return false, err
+	}
+	return fmt.Sprintf("%s", writable[0]) == "0" || writable[0] == int64(0), nil
+}

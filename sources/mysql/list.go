@@ -1,0 +1,206 @@
+package mysql
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/connectd/connectd/core"
+)
+
+const infoColumns = `{order}, {id.text}, {key.text}, {route.text}, {type.text}, {state}, {partition}, {attempts}, {deliveries}, {crashes},
+	{last_error}, {created}, {available_at}, {published_at}, COALESCE(OCTET_LENGTH({payload.text}), 0)`
+
+func scanInfo(scan func(...any) error, more ...any) (core.RowInfo, error) {
+	var r core.RowInfo
+	var id, key, route, kind, lastError text
+	var created, available, published instant
+	dest := []any{&r.Seq, &id, &key, &route, &kind, &r.State, &r.Part, &r.Attempts, &r.Deliveries, &r.Crashes,
+		&lastError, &created, &available, &published, &r.Size}
+	if err := scan(append(dest, more...)...); err != nil {
+		return r, err
+	}
+	r.ID, r.Key, r.Keyed, r.Route, r.Type, r.LastError = id.s, key.s, key.there, route.s, kind.s, lastError.s
+	r.CreatedAt, r.AvailableAt, r.PublishedAt = created.t, available.t, published.t
+	return r, nil
+}
+
+// List returns rows in seq order. By state it is quick whatever the table's size; a key or a type is looked for row by row.
+func (src *Source) List(ctx context.Context, f core.Filter) ([]core.RowInfo, error) {
+	query, args := src.listQuery(f)
+	var found []core.RowInfo
+	err := src.try(ctx, "list", func() error {
+		found = nil
+		sending, err := src.sending(ctx, src.work)
+		if err != nil {
+			return err
+		}
+		return collect(ctx, src.work, func(rows *sql.Rows) error {
+			r, err := scanInfo(rows.Scan)
+			if err != nil {
+				return err
+			}
+			r.Sending = r.State == core.Pending && sending[r.Seq]
+			found = append(found, r)
+			return nil
+		}, query, args...)
+	})
+	return found, err
+}
+
+func (src *Source) listQuery(f core.Filter) (string, []any) {
+	limit := f.Limit
+	if limit <= 0 {
+		limit = 100
+	}
+	var args []any
+	more := ""
+	if f.Key != "" {
+		more += ` AND {key.bytes} = ?`
+		args = append(args, []byte(f.Key))
+	}
+	if f.Type != "" {
+		more += ` AND {type.bytes} = ?`
+		args = append(args, []byte(f.Type))
+	}
+	end := fmt.Sprintf(` ORDER BY {order} LIMIT %d`, limit)
+	if f.State == "" {
+		return src.text.fill(fmt.Sprintf(`SELECT `+infoColumns+` FROM `+bySeq+` WHERE {order} > %d`, f.After) + more + end), args
+	}
+	// The first of each partition, and of those the first.
+	state := literal(string(f.State))
+	seqs := src.inEachPartition(fmt.Sprintf(`SELECT {order} connectd_seq FROM {table} FORCE INDEX ({pending_index}) WHERE {state} = %s AND {partition} = {n} AND {order} > %d`, state, f.After) + more + end)
+	return src.text.fill(`SELECT ` + infoColumns + ` FROM (` + seqs + `) firsts STRAIGHT_JOIN ` + bySeq + ` ON {order} = connectd_seq` + end),
+		slices.Concat(slices.Repeat(args, src.s.partitions))
+}
+
+// sending is the set of rows that inflight rows name.
+func (src *Source) sending(ctx context.Context, q querier) (map[int64]bool, error) {
+	announced, err := src.inflight(ctx, q, "")
+	set := make(map[int64]bool, announced.count())
+	for _, seqs := range announced.seqs {
+		for _, seq := range seqs {
+			set[seq] = true
+		}
+	}
+	return set, err
+}
+
+// Show returns one row with its history, oldest entry first.
+func (src *Source) Show(ctx context.Context, id string) (core.RowInfo, []core.Attempt, error) {
+	var info core.RowInfo
+	var lines []core.Attempt
+	err := src.try(ctx, "show", func() error {
+		var payload blob
+		var headers text
+		found, err := src.one(ctx, src.work, id, `, {payload.text}, {headers.text}`, "", func(scan func(...any) error) error {
+			var err error
+			info, err = scanInfo(scan, &payload, &headers)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if !found || info.ID != id {
+			return core.ErrNoRow
+		}
+		info.Payload, info.Headers = payload, headers.s
+		sending, err := src.sending(ctx, src.work)
+		if err != nil {
+			return err
+		}
+		info.Sending = info.State == core.Pending && sending[info.Seq]
+		lines, err = src.history(ctx, src.work, info.Seq)
+		return err
+	})
+	if err != nil {
+		return core.RowInfo{}, nil, err
+	}
+	return info, lines, nil
+}
+
+// one reads the row whose id is equal to this one in the eyes of its column. The column's collation may find a row whose
+// id has other letters: the caller compares. more are further columns, lock a clause at the end.
+func (src *Source) one(ctx context.Context, q querier, id, more, lock string, scan func(scan func(...any) error) error) (bool, error) {
+	var value any = id
+	c := src.s.found[strings.ToLower(src.s.cols.id)]
+	switch {
+	case c.isUUID():
+		raw, err := hex.DecodeString(strings.ReplaceAll(id, "-", ""))
+		if err != nil {
+			return false, nil
+		}
+		value = raw
+	case c.kind == "uuid":
+		if raw, err := hex.DecodeString(strings.ReplaceAll(id, "-", "")); err != nil || len(raw) != 16 {
+			return false, nil
+		}
+	case strings.HasSuffix(c.kind, "int"):
+		n, err := strconv.ParseInt(id, 10, 64)
+		if err != nil {
+			return false, nil
+		}
+		value = n
+	case c.charset == "":
+		value = []byte(id)
+	}
+	row := q.QueryRowContext(ctx, src.text.fill(`SELECT `+infoColumns+more+` FROM {table} WHERE {id} = ? LIMIT 1 `+lock), value)
+	err := scan(func(dest ...any) error { return row.Scan(dest...) })
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Workers lists heartbeats by owner.
+func (src *Source) Workers(ctx context.Context) ([]core.WorkerInfo, error) {
+	var workers []core.WorkerInfo
+	err := src.try(ctx, "workers", func() error {
+		workers = nil
+		return collect(ctx, src.keep, func(rows *sql.Rows) error {
+			var w core.WorkerInfo
+			var age int64
+			var info sql.RawBytes
+			if err := rows.Scan(&w.Owner, &age, &info); err != nil {
+				return err
+			}
+			w.Age, w.Info = micros(age), bytes.Clone(info)
+			workers = append(workers, w)
+			return nil
+		}, src.text.fill(`SELECT owner, TIMESTAMPDIFF(MICROSECOND, heartbeat, {now}), info FROM {worker} WHERE tbl = ? ORDER BY owner`), src.s.table.name)
+	})
+	return workers, err
+}
+
+// Leases shows the lease of each partition.
+func (src *Source) Leases(ctx context.Context) ([]core.LeaseInfo, error) {
+	var leases []core.LeaseInfo
+	err := src.try(ctx, "leases", func() error {
+		leases = nil
+		announced, err := src.inflight(ctx, src.keep, "")
+		if err != nil {
+			return err
+		}
+		return collect(ctx, src.keep, func(rows *sql.Rows) error {
+			var l core.LeaseInfo
+			var owner sql.NullString
+			var left int64
+			if err := rows.Scan(&l.Part, &owner, &l.Epoch, &left); err != nil {
+				return err
+			}
+			if owner.Valid {
+				l.Owner, l.Left = owner.String, micros(left)
+			}
+			l.InFlight = len(announced.seqs[l.Part])
+			leases = append(leases, l)
+			return nil
+		}, src.text.fill(`SELECT part, owner, epoch, TIMESTAMPDIFF(MICROSECOND, {now}, lease_until) FROM {lease} WHERE tbl = ? ORDER BY part`), src.s.table.name)
+	})
+	return leases, err
+}

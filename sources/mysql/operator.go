@@ -1,0 +1,113 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/connectd/connectd/core"
+)
+
+// lagBound is where counting rows for the lag stops.
+const lagBound = 100_000
+
+// Lag counts what waits, up to lagBound rows of each kind, in the index alone.
+func (src *Source) Lag(ctx context.Context) (core.Lag, error) {
+	var lag core.Lag
+	err := src.try(ctx, "lag", func() error {
+		lag = core.Lag{}
+		return src.lag(ctx, &lag)
+	})
+	return lag, err
+}
+
+const (
+	inState = ` FROM {table} FORCE INDEX ({pending_index}) WHERE {state} = `
+	due     = ` AND {available_at} <= {now}`
+)
+
+func (src *Source) lag(ctx context.Context, lag *core.Lag) error {
+	announced, err := src.inflight(ctx, src.work, "")
+	if err != nil {
+		return err
+	}
+	inFlight := int64(announced.count())
+	lag.InFlight, lag.Capped = min(inFlight, lagBound), inFlight > lagBound
+	for _, c := range []struct {
+		to   *int64
+		from string
+	}{
+		{&lag.Pending, inState + `'pending'`}, {&lag.Due, inState + `'pending'` + due}, {&lag.Dead, inState + `'dead'`}, {&lag.Held, inState + `'held'`},
+	} {
+		err := src.work.QueryRowContext(ctx, src.text.fill(`SELECT COUNT(*) FROM (SELECT 1`+c.from+` LIMIT ?) bounded`), lagBound+1).Scan(c.to)
+		if err != nil {
+			return err
+		}
+		if *c.to > lagBound {
+			*c.to, lag.Capped = lagBound, true
+		}
+	}
+	for _, c := range []struct {
+		to   *time.Duration
+		more string
+	}{{&lag.Oldest, ""}, {&lag.OldestDue, due}} {
+		first := src.inEachPartition(`SELECT {order} connectd_seq` + inState + `'pending' AND {partition} = {n}` + c.more + ` ORDER BY {order} LIMIT 1`)
+		var created, now instant
+		err := src.work.QueryRowContext(ctx, src.text.fill(`SELECT {created}, {now} FROM (`+first+`) firsts STRAIGHT_JOIN `+bySeq+` ON {order} = connectd_seq ORDER BY {order} LIMIT 1`)).Scan(&created, &now)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		if !created.t.IsZero() {
+			*c.to = max(now.t.Sub(created.t), 0)
+		}
+	}
+	return nil
+}
+
+// Retry makes a dead row pending and due, with no attempts.
+func (src *Source) Retry(ctx context.Context, id, by string) error {
+	return src.change(ctx, id, by, "retry", `{state} = 'pending', {attempts} = 0, {available_at} = {epoch}, {failing_since} = {epoch}`, core.Dead)
+}
+
+// ReleaseRow makes a held row pending.
+func (src *Source) ReleaseRow(ctx context.Context, id, by string) error {
+	return src.change(ctx, id, by, "release", `{state} = 'pending'`, core.Held)
+}
+
+// Skip settles a dead or held row as skipped.
+func (src *Source) Skip(ctx context.Context, id, by string) error {
+	return src.change(ctx, id, by, "skip", `{state} = 'skipped'`, core.Dead, core.Held)
+}
+
+func (src *Source) change(ctx context.Context, id, by, verb, set string, from ...core.State) error {
+	return src.transact(ctx, src.work, verb, func(tx *sql.Tx) error {
+		var row core.RowInfo
+		found, err := src.one(ctx, tx, id, "", "FOR UPDATE", func(scan func(...any) error) error {
+			var err error
+			row, err = scanInfo(scan)
+			return err
+		})
+		switch {
+		case err != nil:
+			return err
+		case !found || row.ID != id:
+			return core.ErrNoRow
+		case !slices.Contains(from, row.State):
+			want := string(from[0])
+			if len(from) > 1 {
+				want += " or " + string(from[1])
+			}
+			return &core.StateError{ID: id, State: row.State, Want: want}
+		}
+		if _, err := tx.ExecContext(ctx, src.text.fill(`UPDATE `+bySeq+` SET `+set+` WHERE {order} = ? AND {state} = ?`), row.Seq, string(row.State)); err != nil {
+			return err
+		}
+		if err := src.note(ctx, tx, []entry{{seq: row.Seq, by: by, failure: core.Failure{Code: verb}}}); err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, src.text.fill(`UPDATE {outbox} SET changes = changes + 1 WHERE tbl = ?`), src.s.table.name)
+		return err
+	})
+}

@@ -1,0 +1,155 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/connectd/connectd/core"
+)
+
+// same is what published rows have in common that one statement can settle.
+type same struct{ deliveries, attempts, crashes int }
+
+// settleAll writes published rows by the group, the others together.
+func (src *Source) settleAll(ctx context.Context, tx *sql.Tx, owner string, c core.Change) error {
+	groups := map[same][]int64{}
+	var others []*core.Settlement
+	for i := range c.Settle {
+		s := &c.Settle[i]
+		if s.State != core.Published {
+			others = append(others, s)
+			continue
+		}
+		g := same{s.Deliveries, s.Attempts, s.Crashes}
+		groups[g] = append(groups[g], s.Seq)
+	}
+	for some := range slices.Chunk(others, chunk) {
+		if err := src.settle(ctx, tx, owner, some); err != nil {
+			return fmt.Errorf("settle %d rows: %w", len(some), err)
+		}
+	}
+	var removed int64
+	for g, seqs := range groups {
+		for some := range slices.Chunk(seqs, chunk) {
+			n, err := src.publish(ctx, tx, g, some)
+			if err != nil {
+				return fmt.Errorf("settle %d published rows: %w", len(some), err)
+			}
+			removed += n
+		}
+	}
+	if removed == 0 {
+		return nil
+	}
+	_, err := tx.ExecContext(ctx, src.text.fill(`INSERT INTO {ledger} (tbl, day, state, part, count) VALUES (?, UTC_DATE(), 'published', ?, ?)
+		ON DUPLICATE KEY UPDATE count = count + ?`), src.s.table.name, c.Lease.Part, removed, removed)
+	return err
+}
+
+// rows are those of a group that are as the settlement knows them.
+func (g same) rows(seqs []int64) string {
+	return fmt.Sprintf(` WHERE {order} IN %s AND {state} = 'pending' AND {deliveries} = %d`, list(seqs), g.deliveries)
+}
+
+func (t texts) publish(g same, seqs []int64) string {
+	return t.fill(fmt.Sprintf(`UPDATE `+bySeq+` SET {state} = 'published', {published_at} = {now}, {deliveries} = %d, {attempts} = %d, {crashes} = %d`,
+		g.deliveries+1, g.attempts, g.crashes) + g.rows(seqs))
+}
+
+// remove names the table twice, as a statement of several tables does: in others no index can be named.
+func (t texts) remove(g same, seqs []int64) string {
+	return t.fill(`DELETE {table} FROM ` + bySeq + g.rows(seqs))
+}
+
+// publish marks or deletes rows of a group, and says how many it deleted.
+func (src *Source) publish(ctx context.Context, tx *sql.Tx, g same, seqs []int64) (int64, error) {
+	if !src.deletePublished {
+		_, err := tx.ExecContext(ctx, src.text.publish(g, seqs))
+		return 0, err
+	}
+	res, err := tx.ExecContext(ctx, src.text.remove(g, seqs))
+	if err != nil {
+		return 0, err
+	}
+	n, err := res.RowsAffected()
+	if err != nil || n == 0 || g.deliveries == 0 { // a row never written before has no history
+		return n, err
+	}
+	_, err = tx.ExecContext(ctx, src.text.fill(`DELETE {attempt} FROM {attempt} LEFT JOIN {table} ON {table}.{order} = {attempt}.seq
+		WHERE {attempt}.tbl = ? AND {attempt}.seq IN `+list(seqs)+` AND {table}.{order} IS NULL`), src.s.table.name)
+	return n, err
+}
+
+// settle writes rows that were not published, each with its own values, and their history. The rows are locked first, which
+// tells which of them are as the settlement knows them: the others are left alone.
+func (src *Source) settle(ctx context.Context, tx *sql.Tx, owner string, some []*core.Settlement) error {
+	seqs := make([]int64, len(some))
+	for i, s := range some {
+		seqs[i] = s.Seq
+	}
+	known := map[int64]int{}
+	err := collect(ctx, tx, func(rows *sql.Rows) error {
+		var seq int64
+		var deliveries int
+		if err := rows.Scan(&seq, &deliveries); err != nil {
+			return err
+		}
+		known[seq] = deliveries
+		return nil
+	}, src.text.fill(`SELECT {order}, {deliveries} FROM `+bySeq+` WHERE {order} IN `+list(seqs)+` AND {state} = 'pending' FOR UPDATE`))
+	if err != nil {
+		return err
+	}
+	some = slices.DeleteFunc(slices.Clone(some), func(s *core.Settlement) bool {
+		deliveries, pending := known[s.Seq]
+		return !pending || deliveries != s.Deliveries
+	})
+	if len(some) == 0 {
+		return nil
+	}
+	if err := src.write(ctx, tx, some); err != nil {
+		return err
+	}
+	var notes []entry
+	for _, s := range some {
+		if s.Failure != nil {
+			notes = append(notes, entry{seq: s.Seq, by: owner, failure: *s.Failure})
+		}
+	}
+	return src.note(ctx, tx, notes)
+}
+
+// write joins the rows to a table of their new values, whose columns have names that the outbox table has not.
+func (src *Source) write(ctx context.Context, tx *sql.Tx, some []*core.Settlement) error {
+	values := make([]string, len(some))
+	var args []any
+	for i, s := range some {
+		var lastError any
+		if s.Failure != nil {
+			lastError = errorText(s.Failure)
+		}
+		delay := s.Delay.Microseconds()
+		if s.Delay > 0 {
+			delay = max(delay, 1)
+		}
+		values[i] = fmt.Sprintf(`SELECT %d connectd_seq, '%s' connectd_state, %d connectd_deliveries, %d connectd_attempts, %d connectd_crashes, %d connectd_delay, ? connectd_error`,
+			s.Seq, s.State, s.Deliveries+1, s.Attempts, s.Crashes, max(delay, 0))
+		args = append(args, lastError)
+	}
+	_, err := tx.ExecContext(ctx, src.text.fill(`UPDATE (`+strings.Join(values, " UNION ALL ")+`) v STRAIGHT_JOIN `+bySeq+` ON {order} = connectd_seq
+		SET {state} = connectd_state, {deliveries} = connectd_deliveries, {attempts} = connectd_attempts, {crashes} = connectd_crashes,
+		{failing_since} = CASE WHEN connectd_attempts = 0 THEN {epoch} WHEN {failing_since} = {epoch} THEN {now} ELSE {failing_since} END,
+		{available_at} = CASE WHEN connectd_delay > 0 THEN {now} + INTERVAL connectd_delay MICROSECOND ELSE {available_at} END,
+		{last_error} = COALESCE(connectd_error, {last_error})`), args...)
+	return err
+}
+
+func errorText(f *core.Failure) string {
+	if f.Message == "" {
+		return core.CleanText(f.Code)
+	}
+	return core.CleanText(f.Code + ": " + f.Message)
+}

@@ -1,0 +1,81 @@
+package mysql
+
+import (
+	"strconv"
+	"strings"
+)
+
+// texts writes statements: {name} stands for the table, an index or a column.
+type texts struct{ names *strings.Replacer }
+
+func (s *schema) texts() texts {
+	c := &s.cols
+	pairs := []string{
+		"{table}", s.table.quoted(), "{pending_index}", quote(pendingIndex), "{order_index}", quote(s.unique[strings.ToLower(c.order)]),
+		"{now}", "UTC_TIMESTAMP(6)", "{epoch}", "'" + epoch + "'",
+		"{outbox}", s.own("outbox"), "{lease}", s.own("lease"), "{worker}", s.own("worker"),
+		"{inflight}", s.own("inflight"), "{attempt}", s.own("attempt"), "{ledger}", s.own("ledger"),
+	}
+	for _, r := range c.rules() {
+		// A column that is not there reads as NULL.
+		column, text, bytes := "NULL", "NULL", "NULL"
+		if found, is := s.found[strings.ToLower(*r.to)]; is {
+			column, text, bytes = quote(found.name), found.text(), found.bytes()
+		}
+		pairs = append(pairs, "{"+r.name+"}", column, "{"+r.name+".text}", text, "{"+r.name+".bytes}", bytes)
+	}
+	extra := ""
+	for _, h := range s.extra {
+		extra += ", " + s.found[strings.ToLower(h.Column)].text()
+	}
+	return texts{strings.NewReplacer(append(pairs, "{extra}", extra)...)}
+}
+
+func (t texts) fill(text string) string { return t.names.Replace(text) }
+
+// rowColumns are read for every row, in the order in which a scanner takes them. The wait and the time since the first
+// failure are in microseconds; an application that delays a row may have written any time.
+const rowColumns = `{order}, {id.text}, {key.text}, {route.text}, {type.text}, {payload.text}, {headers.text}, {created}, {deliveries}, {attempts}, {crashes},
+	CASE WHEN {available_at} = {epoch} THEN 0 ELSE COALESCE(TIMESTAMPDIFF(MICROSECOND, {now}, {available_at}), 0) END,
+	CASE WHEN {failing_since} = {epoch} THEN 0 ELSE COALESCE(TIMESTAMPDIFF(MICROSECOND, {failing_since}, {now}), 0) END{extra}`
+
+// fetch reads one row more than the page may have, to know whether there are more. The numbers to leave out are hidden
+// from the optimizer in a sum, or it would make a range of each pause between them and estimate every one.
+func (t texts) fetch(part int, after int64, known []int64, exclude, limit int) string {
+	var b strings.Builder
+	b.WriteString(`SELECT ` + rowColumns + ` FROM {table} FORCE INDEX ({pending_index}) WHERE {state} = 'pending' AND {partition} = `)
+	b.WriteString(strconv.Itoa(part) + ` AND {order} > ` + strconv.FormatInt(after, 10))
+	if len(known) > 0 {
+		b.WriteString(` AND {order} + 0 NOT IN ` + list(known))
+	}
+	if exclude > 0 {
+		b.WriteString(` AND ({key} IS NULL OR {key.bytes} NOT IN ` + places(exclude) + `)`)
+	}
+	b.WriteString(` ORDER BY {order} LIMIT ` + strconv.Itoa(limit+1))
+	return t.fill(b.String())
+}
+
+// bySeq is the table as rows of it are found by their numbers, whatever the statistics say of it.
+const bySeq = `{table} FORCE INDEX ({order_index})`
+
+// list writes numbers as SQL: (1, 2).
+func list[N int | int64](numbers []N) string {
+	b := make([]byte, 0, 2+8*len(numbers))
+	for i, n := range numbers {
+		b = append(b, "(,"[min(i, 1)])
+		b = strconv.AppendInt(b, int64(n), 10)
+	}
+	return string(append(b, ')'))
+}
+
+// places writes n placeholders: (?, ?).
+func places(n int) string { return "(?" + strings.Repeat(", ?", n-1) + ")" }
+
+// inEachPartition writes a query for each partition, {n} being its number, and puts their rows together.
+func (src *Source) inEachPartition(query string) string {
+	parts := make([]string, src.s.partitions)
+	for part := range parts {
+		parts[part] = "(" + strings.ReplaceAll(query, "{n}", strconv.Itoa(part)) + ")"
+	}
+	return src.text.fill(strings.Join(parts, " UNION ALL "))
+}
