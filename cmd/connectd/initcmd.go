@@ -21,6 +21,7 @@ takes them as sent.`,
 		bind: func(p *program, fs *flag.FlagSet) func(context.Context, []string) error {
 			sel := p.selection(fs)
 			printOnly := fs.Bool("print", false, "show it and do nothing")
+			partitions := fs.Int("partitions", 0, "into how many partitions, `N`, a new table of a server is divided, for good; 0: 16")
 			existing := fs.String("existing", "", "what the rows of an adopted table are: `pending|published`")
 			return func(ctx context.Context, args []string) error {
 				switch {
@@ -28,21 +29,23 @@ takes them as sent.`,
 					return usagef("init takes no arguments; one connector: connectd init --connector %s", args[0])
 				case *existing != "" && *existing != string(core.Pending) && *existing != string(core.Published):
 					return usagef("--existing is %q, must be pending or published", *existing)
+				case *partitions < 0:
+					return usagef("--partitions is %d, must not be negative", *partitions)
 				}
-				return p.initialise(ctx, sel, *existing, *printOnly)
+				return p.initialise(ctx, sel, initOptions{*existing, *partitions}, *printOnly)
 			}
 		},
 	}
 }
 
 // initialise prepares the table of each connector. One that fails does not stop the others.
-func (p *program) initialise(ctx context.Context, sel *selection, existing string, printOnly bool) error {
+func (p *program) initialise(ctx context.Context, sel *selection, o initOptions, printOnly bool) error {
 	list, whole, err := sel.connectors()
 	if err != nil {
 		return err
 	}
 	for _, c := range list {
-		if err := p.initialiseOne(ctx, c, existing, printOnly); err != nil {
+		if err := p.initialiseOne(ctx, c, o, printOnly); err != nil {
 			fmt.Fprintf(p.stderr, "connectd: %s: %v\n", c.Name, err)
 			whole = false
 		}
@@ -53,8 +56,8 @@ func (p *program) initialise(ctx context.Context, sel *selection, existing strin
 	return nil
 }
 
-func (p *program) initialiseOne(ctx context.Context, c config.Connector, existing string, printOnly bool) error {
-	steps, apply, err := plan(ctx, c, existing)
+func (p *program) initialiseOne(ctx context.Context, c config.Connector, o initOptions, printOnly bool) error {
+	steps, apply, err := plan(ctx, c, o)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -144,7 +145,7 @@ func open(ctx context.Context, list []config.Connector) []opened {
 			defer func() { <-slots }()
 			ctx, cancel := context.WithTimeout(ctx, openTimeout)
 			defer cancel()
-			source, err := openSource(ctx, c)
+			source, err := openSource(ctx, c, slog.New(slog.DiscardHandler))
 			all[i] = opened{c, source, err}
 		})
 	}

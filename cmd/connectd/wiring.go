@@ -18,7 +18,6 @@ import (
 	"github.com/connectd/connectd/plugins/host"
 	"github.com/connectd/connectd/sinks/file"
 	"github.com/connectd/connectd/sinks/webhook"
-	"github.com/connectd/connectd/sources/sqlite"
 )
 
 // bundled are the sinks that this binary serves itself, as a process of its own. dir is what relative paths in their
@@ -30,40 +29,6 @@ func bundled() map[string]func(log *slog.Logger, dir string) core.Sink {
 			release, _ := build()
 			return webhook.New(log, webhook.Options{Connector: plugins.Connector(), Dir: dir, Version: release})
 		},
-	}
-}
-
-// checkSource says what of a connector's source cannot work, without a look at the database.
-func checkSource(c config.Connector) error {
-	if c.Source.Plugin != "sqlite" {
-		return fmt.Errorf("source.plugin: this connectd has no source %q, only sqlite", c.Source.Plugin)
-	}
-	if err := sqliteConfig(c).Validate(); err != nil {
-		return fmt.Errorf("source: %w", err)
-	}
-	return nil
-}
-
-// openSource opens a connector's outbox table.
-func openSource(ctx context.Context, c config.Connector) (daemon.Outbox, error) {
-	source, err := sqlite.Open(ctx, sqliteConfig(c))
-	if err != nil {
-		return nil, err
-	}
-	return source, nil
-}
-
-// plan says what `init` would do for a connector, and returns how to do it.
-func plan(ctx context.Context, c config.Connector, existing string) (core.Plan, func(context.Context) error, error) {
-	cfg := sqliteConfig(c)
-	steps, err := sqlite.Plan(ctx, cfg, sqlite.InitOptions{Existing: existing})
-	return steps, func(ctx context.Context) error { return sqlite.Apply(ctx, cfg, steps) }, err
-}
-
-func sqliteConfig(c config.Connector) sqlite.Config {
-	return sqlite.Config{
-		Path: c.Source.Path, Table: c.Source.Table, Columns: c.Source.Columns,
-		DeletePublished: !c.Retention.Published.Forever && c.Retention.Published.For == 0,
 	}
 }
 
@@ -79,7 +44,7 @@ func place(c config.Connector) string {
 func policy(c config.Connector) engine.Policy {
 	d := c.Delivery
 	return engine.Policy{
-		Ordered:    d.Ordering == "key",
+		Ordered:    d.Ordering != "none",
 		MaxRecords: d.Batch.MaxRecords, MaxBytes: int64(d.Batch.MaxBytes), InFlight: d.InFlight,
 		Timeout: time.Duration(d.Timeout), Lease: time.Duration(d.Lease), Drain: time.Duration(d.Drain),
 		PollMin: time.Duration(c.Source.Poll.Min), PollMax: time.Duration(c.Source.Poll.Max),
@@ -133,7 +98,9 @@ func startable(d config.Daemon, c config.Connector) daemon.Connector {
 	return daemon.Connector{
 		Name:   c.Name,
 		Policy: policy(c),
-		Open:   func(ctx context.Context) (daemon.Outbox, error) { return openSource(ctx, c) },
+		Open: func(ctx context.Context, log *slog.Logger) (daemon.Outbox, error) {
+			return openSource(ctx, c, log.With("connector", c.Name))
+		},
 		Start: func(log *slog.Logger) (daemon.Plugin, error) {
 			spec, err := sinkSpec(d, c)
 			if err != nil {

@@ -51,6 +51,7 @@ func check(c *Connector) []core.Diagnostic {
 		d.wrong(!variableName.MatchString(name), fmt.Sprintf("/process/env/%d", i),
 			"must be the name of an environment variable; its value cannot be set here")
 	}
+	d.wrong(c.Delivery.Ordering == "commit" && c.Source.Plugin != "postgres", "/delivery/ordering", "commit is for postgres")
 	retry := c.Delivery.Retry // a maximum of 0 has a problem of its own
 	d.wrong(retry.Max > 0 && retry.Initial > retry.Max, "/delivery/retry/initial", "must not be above delivery.retry.max, %s", retry.Max)
 	return d
@@ -73,6 +74,14 @@ func (d *checker) source(s *Source) {
 		d.wrong(bad, "/source/table", "must be the name of a table, or schema.table, without quotes")
 	}
 	d.columns(s)
+	for _, header := range slices.Sorted(maps.Keys(s.HeaderColumns)) {
+		at, column := "/source/header_columns/"+settings.Escape(header), s.HeaderColumns[header]
+		d.wrong(s.Plugin == "sqlite", at, "is not for sqlite, whose headers are in the headers column")
+		d.wrong(header == "", at, "must have the name of a header before the colon")
+		d.wrong(!identifier.MatchString(column), at, "must be the name of a column, without quotes")
+	}
+	d.wrong(s.Notify != "" && s.Plugin != "postgres", "/source/notify", "is for postgres")
+	d.wrong(s.MaxTransaction != 0 && s.Plugin != "mysql", "/source/max_transaction", "is for mysql")
 	d.wrong(s.Poll.Max > 0 && s.Poll.Min > s.Poll.Max, "/source/poll/min", "must not be above source.poll.max, %s", s.Poll.Max)
 }
 

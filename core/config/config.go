@@ -48,7 +48,11 @@ type Source struct {
 	Table  string          `json:"table" default:"outbox" min:"1" max:"128" doc:"the outbox table, with its schema where it needs one"`
 	// Columns maps the default names to the table's own; nil stands for a column that the table does not have.
 	Columns map[string]*string `json:"columns" doc:"the table's own names of columns; null for an optional column it does not have"`
-	Poll    Poll               `json:"poll" doc:"pause between two looks that find nothing"`
+	// HeaderColumns maps names of headers to columns.
+	HeaderColumns  map[string]string `json:"header_columns" doc:"more columns that are sent as headers: header name to column; on servers"`
+	Poll           Poll              `json:"poll" doc:"pause between two looks that find nothing"`
+	Notify         string            `json:"notify" enum:"producer,trigger" doc:"who sends a NOTIFY for new rows, on postgres; absent: nobody, and polling finds them"`
+	MaxTransaction settings.Duration `json:"max_transaction" max:"24h" doc:"on mysql without the PROCESS privilege: how long a transaction that inserts rows lasts at most; default 1m"`
 }
 
 // Poll bounds the pause between two reads that find nothing.
@@ -76,7 +80,7 @@ type Process struct {
 
 // Delivery is how records are sent.
 type Delivery struct {
-	Ordering    string            `json:"ordering" default:"key" enum:"key,none" doc:"key: records of one key arrive in order"`
+	Ordering    string            `json:"ordering" default:"key" enum:"key,none,commit" doc:"key: records of one key arrive in order; commit, on postgres: and no row is sent while a transaction runs that could commit an earlier one"`
 	Batch       Batch             `json:"batch" doc:"upper bounds of one call"`
 	InFlight    int               `json:"in_flight" min:"1" max:"1024" doc:"batches on their way at once; default: what the sink prefers, else 8"`
 	Timeout     settings.Duration `json:"timeout" default:"30s" min:"10ms" max:"1h" doc:"of one call"`

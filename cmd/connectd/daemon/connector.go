@@ -19,7 +19,7 @@ type Connector struct {
 	Name   string
 	Policy engine.Policy
 	// Open opens the outbox table within ctx, which ends when it returns. An error that wraps core.ErrNotInitialised waits for a person.
-	Open func(ctx context.Context) (Outbox, error)
+	Open func(ctx context.Context, log *slog.Logger) (Outbox, error)
 	// Start starts the sink's process, returns at once and supervises it until Close. Its error says what a person
 	// must change.
 	Start func(log *slog.Logger) (Plugin, error)
@@ -157,7 +157,7 @@ func (e *refusal) Unwrap() error { return e.err }
 // once opens the source, starts the sink and lets the engine run until ctx is done.
 func (r *runner) once(ctx context.Context) error {
 	opening, cancel := context.WithTimeout(ctx, openLimit)
-	source, err := r.Open(opening)
+	source, err := r.Open(opening, r.plain)
 	cancel()
 	if err != nil {
 		return fmt.Errorf("source: %w", err)

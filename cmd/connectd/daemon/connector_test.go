@@ -62,7 +62,7 @@ func newRig(name string) *rig {
 	r.source.KeepPublished = true
 	r.Connector = Connector{
 		Name: name, Policy: engine.DefaultPolicy(),
-		Open:  func(context.Context) (Outbox, error) { return r.source, nil },
+		Open:  func(context.Context, *slog.Logger) (Outbox, error) { return r.source, nil },
 		Start: func(*slog.Logger) (Plugin, error) { return inProcess{r.sink, nil, r.away}, nil },
 	}
 	return r
@@ -154,7 +154,7 @@ func TestSourceThatIsAwayIsTriedAgain(t *testing.T) {
 		r := newRig("orders")
 		var away atomic.Bool
 		away.Store(true)
-		r.Open = func(context.Context) (Outbox, error) {
+		r.Open = func(context.Context, *slog.Logger) (Outbox, error) {
 			if away.Load() {
 				return nil, errors.New("connection refused")
 			}
@@ -180,7 +180,7 @@ func TestSourceThatIsAwayIsTriedAgain(t *testing.T) {
 func TestMissingTableIsNoReasonToEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig("orders")
-		r.Open = func(context.Context) (Outbox, error) {
+		r.Open = func(context.Context, *slog.Logger) (Outbox, error) {
 			return nil, fmt.Errorf("no table outbox: %w", core.ErrNotInitialised)
 		}
 		runners, _, stop := start(t, nil, r)
@@ -257,7 +257,7 @@ func TestLagThatCannotBeCountedIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig("orders")
 		var broken atomic.Bool
-		r.Open = func(context.Context) (Outbox, error) { return lagless{r.source, &broken}, nil }
+		r.Open = func(context.Context, *slog.Logger) (Outbox, error) { return lagless{r.source, &broken}, nil }
 		runners, _, stop := start(t, nil, r)
 		time.Sleep(time.Second)
 		if runners[0].health(time.Now()).Lag == nil {

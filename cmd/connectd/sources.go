@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/connectd/connectd/cmd/connectd/daemon"
+	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/config"
+	"github.com/connectd/connectd/sources/mysql"
+	"github.com/connectd/connectd/sources/postgres"
+	"github.com/connectd/connectd/sources/sqlite"
+)
+
+// sourceKind is a kind of database that outbox tables are read from.
+type sourceKind struct {
+	// check says what of a connector's source cannot work, without a look at the database.
+	check func(c config.Connector) error
+	// open opens its outbox table.
+	open func(ctx context.Context, c config.Connector, log *slog.Logger) (daemon.Outbox, error)
+	// plan says what `init` would do, and returns how to do it.
+	plan func(ctx context.Context, c config.Connector, o initOptions) (core.Plan, func(context.Context) error, error)
+}
+
+// initOptions is what only a person can answer.
+type initOptions struct {
+	existing   string // what the rows of an adopted table are; "" when nobody said
+	partitions int    // of a table that has none yet; 0: the source's default
+}
+
+// sourceKinds are the kinds by the name that source.plugin gives.
+func sourceKinds() map[string]sourceKind {
+	return map[string]sourceKind{
+		"sqlite": {
+			check: func(c config.Connector) error { return sqliteConfig(c).Validate() },
+			open: func(ctx context.Context, c config.Connector, _ *slog.Logger) (daemon.Outbox, error) {
+				return sqlite.Open(ctx, sqliteConfig(c))
+			},
+			plan: func(ctx context.Context, c config.Connector, o initOptions) (core.Plan, func(context.Context) error, error) {
+				if o.partitions > 1 {
+					return core.Plan{}, nil, usagef("--partitions is for servers; a SQLite file has one writer and one partition")
+				}
+				cfg := sqliteConfig(c)
+				steps, err := sqlite.Plan(ctx, cfg, sqlite.InitOptions{Existing: o.existing})
+				return steps, func(ctx context.Context) error { return sqlite.Apply(ctx, cfg, steps) }, err
+			},
+		},
+		"postgres": {
+			check: func(c config.Connector) error { return postgresConfig(c, nil).Validate() },
+			open: func(ctx context.Context, c config.Connector, log *slog.Logger) (daemon.Outbox, error) {
+				return postgres.Open(ctx, postgresConfig(c, log))
+			},
+			plan: func(ctx context.Context, c config.Connector, o initOptions) (core.Plan, func(context.Context) error, error) {
+				cfg, opt := postgresConfig(c, nil), postgres.InitOptions{Existing: o.existing, Partitions: o.partitions}
+				steps, err := postgres.Plan(ctx, cfg, opt)
+				return steps, func(ctx context.Context) error { return postgres.Apply(ctx, cfg, opt, steps) }, err
+			},
+		},
+		"mysql": {
+			check: func(c config.Connector) error { return mysqlConfig(c).Validate() },
+			open: func(ctx context.Context, c config.Connector, _ *slog.Logger) (daemon.Outbox, error) {
+				return mysql.Open(ctx, mysqlConfig(c))
+			},
+			plan: func(ctx context.Context, c config.Connector, o initOptions) (core.Plan, func(context.Context) error, error) {
+				cfg, opt := mysqlConfig(c), mysql.InitOptions{Existing: o.existing, Partitions: o.partitions}
+				steps, err := mysql.Plan(ctx, cfg, opt)
+				return steps, func(ctx context.Context) error { return mysql.Apply(ctx, cfg, opt, steps) }, err
+			},
+		},
+	}
+}
+
+// checkSource says what of a connector's source cannot work, without a look at the database.
+func checkSource(c config.Connector) error {
+	if err := sourceKinds()[c.Source.Plugin].check(c); err != nil {
+		return fmt.Errorf("source: %w", err)
+	}
+	return nil
+}
+
+// openSource opens a connector's outbox table.
+func openSource(ctx context.Context, c config.Connector, log *slog.Logger) (daemon.Outbox, error) {
+	source, err := sourceKinds()[c.Source.Plugin].open(ctx, c, log)
+	if err != nil {
+		return nil, err // not the nil pointer of some type
+	}
+	return source, nil
+}
+
+// plan says what `init` would do for a connector, and returns how to do it.
+func plan(ctx context.Context, c config.Connector, o initOptions) (core.Plan, func(context.Context) error, error) {
+	return sourceKinds()[c.Source.Plugin].plan(ctx, c, o)
+}
+
+func sqliteConfig(c config.Connector) sqlite.Config {
+	return sqlite.Config{
+		Path: c.Source.Path, Table: c.Source.Table, Columns: c.Source.Columns, DeletePublished: deletesPublished(c),
+	}
+}
+
+func postgresConfig(c config.Connector, log *slog.Logger) postgres.Config {
+	cfg := postgres.Config{
+		DSN: c.Source.DSN.Reveal(), Table: c.Source.Table, Columns: c.Source.Columns, DeletePublished: deletesPublished(c),
+		CommitOrder: c.Delivery.Ordering == "commit", Notify: postgres.Notify(c.Source.Notify), Log: log,
+		Poll: postgres.Poll{Min: time.Duration(c.Source.Poll.Min), Max: time.Duration(c.Source.Poll.Max)},
+	}
+	for _, header := range slices.Sorted(maps.Keys(c.Source.HeaderColumns)) {
+		cfg.HeaderColumns = append(cfg.HeaderColumns, postgres.HeaderColumn{Header: header, Column: c.Source.HeaderColumns[header]})
+	}
+	return cfg
+}
+
+func mysqlConfig(c config.Connector) mysql.Config {
+	cfg := mysql.Config{
+		DSN: c.Source.DSN.Reveal(), Table: c.Source.Table, Columns: c.Source.Columns, DeletePublished: deletesPublished(c),
+		MaxTransaction: time.Duration(c.Source.MaxTransaction),
+	}
+	for _, header := range slices.Sorted(maps.Keys(c.Source.HeaderColumns)) {
+		cfg.HeaderColumns = append(cfg.HeaderColumns, mysql.HeaderColumn{Header: header, Column: c.Source.HeaderColumns[header]})
+	}
+	return cfg
+}
+
+// deletesPublished says that a published row is not kept.
+func deletesPublished(c config.Connector) bool {
+	return !c.Retention.Published.Forever && c.Retention.Published.For == 0
+}
