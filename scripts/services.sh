@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Real servers for the tests, on loopback. `scripts/services.sh` alone says how it is used.
+# shellcheck source-path=SCRIPTDIR
 set -euo pipefail
 
 usage() {
@@ -80,7 +81,7 @@ bring_up() { # NAME
 	"$1_fetch"
 	if alive "$1"; then
 		answers "$1"
-		say "$1" "$("$1_version"), was up"
+		say "$1" "$(<"$tree/VERSION") on 127.0.0.1:$number, was up"
 		return
 	fi
 	if [[ ! -e $home/$1/created ]]; then
@@ -89,28 +90,28 @@ bring_up() { # NAME
 		((EUID)) || chown -R nobody "$home/$1"
 		chmod -R 700 "$home/$1"
 		: >"$log/$1.log"
-		"$1_create" || failed "$1" "cannot create its data"
+		"$1_create" || failed "$1" log "its data cannot be created"
 		touch "$home/$1/created"
 	fi
 	spawn "$1"
 	answers "$1"
 	tenths=$(((${EPOCHREALTIME/[.,]/} - begin) / 100000))
-	say "$1" "$("$1_version") on 127.0.0.1:$number, $((tenths / 10)).$((tenths % 10)) s"
+	say "$1" "$(<"$tree/VERSION") on 127.0.0.1:$number, $((tenths / 10)).$((tenths % 10)) s"
 }
 
 answers() { # NAME
 	local deadline=$((SECONDS + START_SECONDS))
 	until [[ -e $home/$1.pid ]] && "$1_ready"; do
-		[[ ! -e $home/$1.pid ]] || alive "$1" || failed "$1" "it ended by itself"
-		((SECONDS < deadline)) || failed "$1" "it does not answer after $START_SECONDS s"
+		[[ ! -e $home/$1.pid ]] || alive "$1" || failed "$1" log "it ended by itself"
+		((SECONDS < deadline)) || failed "$1" log "it does not answer after $START_SECONDS s"
 		sleep 0.1
 	done
 }
 
-failed() { # NAME REASON
+failed() { # NAME log|fetch.log REASON
 	{
-		tail -n 20 "$log/$1.log" | sed 's/^/  /'
-		say "$1" "$2; see $log/$1.log"
+		tail -n 20 "$log/$1.$2" | sed 's/^/  /'
+		say "$1" "$3; see $log/$1.$2"
 	} >&2
 	exit 1
 }
@@ -230,7 +231,7 @@ main() {
 		set_user rabbitmq
 		rabbitmq_fetch
 		cd "$home/rabbitmq"
-		"${unprivileged[@]}" env -i "${clean[@]}" "$cache/rabbitmq/usr/lib/rabbitmq/bin/rabbitmqctl" "$@"
+		"${unprivileged[@]}" env -i "${clean[@]}" "$tree/usr/lib/rabbitmq/bin/rabbitmqctl" "$@"
 		;;
 	*)
 		usage >&2

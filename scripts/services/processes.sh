@@ -147,7 +147,7 @@ end() {
 		kill_all "$all"
 	fi
 	rm -f "$home/$3.pid"
-	[[ $3 != postgres ]] || postgres_ended
+	! declare -F "$3_ended" >/dev/null || "$3_ended"
 }
 
 # discard NAME: its data is not needed any more. PostgreSQL is asked, since it has something to clean up.
