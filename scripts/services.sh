@@ -75,45 +75,48 @@ in_order() { # NAME...: PgBouncer comes with its database
 known() { [[ " ${ALL[*]} " == *" $1 "* ]] || fail "there is no $1: it is one of ${ALL[*]}"; }
 
 bring_up() { # NAME
-	local begin=${EPOCHREALTIME/[.,]/} tenths
+	local begin=${EPOCHREALTIME/[.,]/} tenths was=
 	local -n number=$1_port
 	set_user "$1"
+	trap failed EXIT
+	doing="fetched" words=fetch.log
 	"$1_fetch"
+	doing="prepared" words=log
 	if alive "$1"; then
-		answers "$1"
-		say "$1" "$(<"$tree/VERSION") on 127.0.0.1:$number, was up"
-		return
+		was="was up"
+	else
+		[[ -e $home/$1/created ]] || create "$1"
+		spawn "$1"
 	fi
-	if [[ ! -e $home/$1/created ]]; then
-		rm -rf "${home:?}/$1"
-		mkdir -p "$home/$1/data" "$home/$1/tmp"
-		((EUID)) || chown -R nobody "$home/$1"
-		chmod -R 700 "$home/$1"
-		: >"$log/$1.log"
-		"$1_create" || failed "$1" log "its data cannot be created"
-		touch "$home/$1/created"
-	fi
-	spawn "$1"
+	doing="started"
 	answers "$1"
+	trap - EXIT
 	tenths=$(((${EPOCHREALTIME/[.,]/} - begin) / 100000))
-	say "$1" "$(<"$tree/VERSION") on 127.0.0.1:$number, $((tenths / 10)).$((tenths % 10)) s"
+	say "$1" "$(<"$tree/VERSION") on 127.0.0.1:$number, ${was:-$((tenths / 10)).$((tenths % 10)) s}"
+}
+
+create() { # NAME
+	rm -rf "${home:?}/$1"
+	mkdir -p "$home/$1/data" "$home/$1/tmp"
+	((EUID)) || chown -R nobody "$home/$1"
+	chmod -R 700 "$home/$1"
+	: >"$log/$1.log"
+	"$1_create"
+	touch "$home/$1/created"
 }
 
 answers() { # NAME
 	local deadline=$((SECONDS + START_SECONDS))
 	until [[ -e $home/$1.pid ]] && "$1_ready"; do
-		[[ ! -e $home/$1.pid ]] || alive "$1" || failed "$1" log "it ended by itself"
-		((SECONDS < deadline)) || failed "$1" log "it does not answer after $START_SECONDS s"
+		[[ ! -e $home/$1.pid ]] || alive "$1" || fail "it ended by itself"
+		((SECONDS < deadline)) || fail "it does not answer after $START_SECONDS s"
 		sleep 0.1
 	done
 }
 
-failed() { # NAME log|fetch.log REASON
-	{
-		tail -n 20 "$log/$1.$2" | sed 's/^/  /'
-		say "$1" "$3; see $log/$1.$2"
-	} >&2
-	exit 1
+failed() {
+	tail -n 20 "$log/$name.$words" | sed 's/^/  /' >&2
+	say "$name" "could not be $doing; see $log/$name.$words"
 }
 
 interrupted() { # CHILDREN: nothing of what this run started is left

@@ -14,9 +14,12 @@ rabbitmq_fetch() {
 	)
 }
 
-# Debian's erl knows only /usr/lib/erlang. It sets these four variables and runs erlexec.
+# Debian's erl knows only /usr/lib/erlang. It sets these four variables and runs erlexec. The tools look for it where they
+# are themselves.
 rabbitmq_unpack() {
-	unpack distribution rabbitmq-server && mkdir "$tree/connectd" || return
+	unpack distribution rabbitmq-server
+	mkdir "$tree/connectd"
+	ln -s ../usr/lib/erlang/bin/escript "$tree/connectd/escript"
 	cat >"$tree/connectd/erl" <<-ERL
 		#!/bin/sh
 		export ROOTDIR=$tree/usr/lib/erlang BINDIR=$(echo "$tree"/usr/lib/erlang/erts-*/bin) EMU=beam PROGNAME=erl
@@ -79,16 +82,17 @@ kafka_fetch() {
 }
 
 kafka_unpack() {
-	command -v mvn >/dev/null || install_on_machine maven || fail "there is no Maven and it could not be installed"
+	command -v mvn >/dev/null || install_on_machine maven
 	timeout "$FETCH_SECONDS" mvn --batch-mode --no-transfer-progress --strict-checksums --file "$here/kafka.pom.xml" \
-		-DincludeScope=runtime -DoutputDirectory="$tree" dependency:copy-dependencies </dev/null >>"$log/$name.fetch.log" 2>&1 &&
-		(cd "$tree" && sha256sum --check --strict --quiet "$here/kafka.sha256" >>"$log/$name.fetch.log" 2>&1) &&
-		cmp -s <(cd "$tree" && ls -- *.jar) <(sed 's/.*  //' "$here/kafka.sha256")
-}
+		-DincludeScope=runtime -DoutputDirectory="$tree" dependency:copy-dependencies </dev/null
+	cd "$tree"
+	sha256sum --check --strict --quiet "$here/kafka.sha256"
+	diff <(LC_ALL=C ls -- *.jar) <(sed 's/.*  //' "$here/kafka.sha256")
+	cd "$here"
+} >>"$log/kafka.fetch.log" 2>&1
 
 kafka_program_version() {
-	local jar=("$tree"/kafka-server-[0-9]*.jar)
-	"$java" -cp "$tree/*" kafka.Kafka --version >/dev/null 2>&1 && basename "${jar[0]}" .jar | sed 's/kafka-server-/Apache Kafka /'
+	"$java" -cp "$tree/*" kafka.Kafka --version 2>/dev/null | sed 's/^\([0-9.]*\).*/Apache Kafka \1/'
 }
 
 kafka_create() {

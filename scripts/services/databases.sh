@@ -115,12 +115,13 @@ mysql_fetch() {
 }
 
 mysql_unpack() {
-	use_distribution || return
+	use_distribution
 	if apt-cache -c "$cache/distribution.apt/conf" show default-mysql-server-core 2>/dev/null |
 		grep -q '^Depends:.*mysql-server-core-'; then
 		unpack distribution default-mysql-server-core
 	else
-		unpack unstable mysql-server-core && echo "$tree"/usr/lib/*-linux-gnu*/ld-linux-*.so.* >"$tree/loader"
+		unpack unstable mysql-server-core
+		echo "$tree"/usr/lib/*-linux-gnu*/ld-linux-*.so.* >"$tree/loader"
 	fi
 }
 
@@ -167,11 +168,13 @@ mysql_env() { echo "CONNECTD_TEST_MYSQL_DSN=connectd:$password@tcp(127.0.0.1:$my
 
 mariadb_fetch() {
 	find_tree mariadb
+	mariadb_share=$(echo "$tree"/usr/share/m*/charsets) # mysql or, since MariaDB 11, mariadb
+	mariadb_share=${mariadb_share%/charsets}
 	clean+=(LD_LIBRARY_PATH="$(libraries)")
 	mariadb=(
 		"$tree/usr/sbin/mariadbd" --no-defaults --basedir="$tree/usr"
-		--lc-messages-dir="$tree/usr/share/mysql" --plugin-dir="$tree/usr/lib/mysql/plugin"
-		--datadir="$home/mariadb/data" --tmpdir="$home/mariadb/tmp" --innodb-log-file-size=32M
+		--lc-messages-dir="$mariadb_share" --character-sets-dir="$mariadb_share/charsets"
+		--plugin-dir="$tree/usr/lib/mysql/plugin" --datadir="$home/mariadb/data" --tmpdir="$home/mariadb/tmp" --innodb-log-file-size=32M
 	)
 }
 
@@ -184,13 +187,15 @@ mariadb_program_version() {
 
 # As mariadb-install-db does it, which needs programs of other packages.
 mariadb_create() {
-	local sql=$tree/usr/share/mysql
+	local each
 	mysql_family_users >"$home/mariadb/users.sql"
 	{
 		echo 'CREATE DATABASE IF NOT EXISTS mysql;'
 		echo 'USE mysql;'
 		echo "SET @auth_root_socket = 'root';"
-		cat "$sql/mysql_system_tables.sql" "$sql/mysql_performance_tables.sql" "$sql/mysql_system_tables_data.sql"
+		for each in system_tables performance_tables system_tables_data; do
+			cat "$mariadb_share"/m*_$each.sql
+		done
 	} >"$home/mariadb/bootstrap.sql"
 	run_as_server "${mariadb[@]}" --bootstrap --skip-log-bin <"$home/mariadb/bootstrap.sql"
 }

@@ -28,9 +28,8 @@ find_tree() {
 		say "$name" "fetching $1"
 		rm -rf "$tree"
 		mkdir -m 755 "$tree"
-		"$1_unpack" || failed "$name" fetch.log "it cannot be fetched"
-		"$1_program_version" >"$tree/VERSION.new" 2>>"$log/$name.fetch.log" ||
-			failed "$name" fetch.log "it was fetched and does not run"
+		"$1_unpack"
+		"$1_program_version" >"$tree/VERSION.new" 2>>"$log/$name.fetch.log"
 		mv "$tree/VERSION.new" "$tree/VERSION"
 	fi
 	exec 7>&-
@@ -40,12 +39,15 @@ find_tree() {
 unpack() {
 	local repository=$1 deb
 	shift
-	"use_$repository" || return
+	"use_$repository"
 	mkdir -p "$tree/debs/partial"
 	# The index may be older than what the mirror still has.
-	download "$repository" "$@" || { refresh "$repository" 0 && download "$repository" "$@"; } || return
+	download "$repository" "$@" || {
+		refresh "$repository" 0
+		download "$repository" "$@"
+	}
 	for deb in "$tree"/debs/*.deb; do
-		dpkg-deb --extract "$deb" "$tree" || return
+		dpkg-deb --extract "$deb" "$tree"
 	done
 	rm -rf "$tree/debs"
 	chmod 755 "$tree"
