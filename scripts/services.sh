@@ -49,12 +49,12 @@ fail() {
 }
 
 up() {
-	local each failed=0 children=()
+	local each names failed=0 children=() mine=()
+	names=$(in_order "$@")
 	lock
+	trap interrupted INT TERM HUP
 	open_set
-	mine=()
-	trap 'interrupted "${children[*]}"' INT TERM HUP
-	for each in $(in_order "$@"); do
+	for each in $names; do
 		alive "$each" || mine+=("$each")
 		bring_up "$each" &
 		children+=($!)
@@ -77,8 +77,9 @@ known() { [[ " ${ALL[*]} " == *" $1 "* ]] || fail "there is no $1: it is one of 
 bring_up() { # NAME
 	local begin=${EPOCHREALTIME/[.,]/} tenths was=
 	local -n number=$1_port
-	set_user "$1"
+	trap '' INT # the terminal sends it to all; our parent ends us
 	trap failed EXIT
+	set_user "$1"
 	doing="fetched" words=fetch.log
 	"$1_fetch"
 	doing="prepared" words=log
@@ -119,13 +120,18 @@ failed() {
 	say "$name" "could not be $doing; see $log/$name.$words"
 }
 
-interrupted() { # CHILDREN: nothing of what this run started is left
+interrupted() { # what `up` started goes, and nothing else
 	local each
 	trap '' INT TERM HUP
 	say services "interrupted, stopping"
-	kill_all "$(family "$1")"
-	for each in "${mine[@]}"; do discard "$each"; done
-	close_set
+	disown -a
+	kill_all "$(frozen "${children[@]}")"
+	if find_set; then
+		for each in "${mine[@]}"; do discard "$each"; done
+		close_set
+	fi
+	exec 8>&-
+	sweep
 	exit 130
 }
 
@@ -141,7 +147,7 @@ down() {
 		for each in "${children[@]}"; do wait "$each" || failed=1; done
 		close_set
 	fi
-	[[ ! -d $SETS ]] || (flock -w 60 8 && remove_abandoned) 8>"$SETS/lock"
+	sweep
 	return "$failed"
 }
 

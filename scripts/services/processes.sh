@@ -50,6 +50,8 @@ close_set() { # when no server of it is left
 	compgen -G "$home/*.pid" >/dev/null || rm -rf "$home" "$state/set"
 }
 
+sweep() { [[ ! -d $SETS ]] || (flock -w 60 8 && remove_abandoned) 8>"$SETS/lock"; }
+
 # remove_abandoned: ends the sets whose state folder is gone, or whose owner died without a word.
 remove_abandoned() {
 	local home each owner begin
@@ -136,14 +138,29 @@ family() { # PID...: they and all their descendants, each as PID:START
 		}'
 }
 
-# end SIGNAL SECONDS NAME: asks the server to end, waits so long, kills what is left and waits until all of it is gone.
+# frozen PID...: the same, after all of them were stopped, so that none can have started another meanwhile.
+frozen() {
+	local all='' next each
+	while next=$(family "$@") && [[ $next != "$all" ]]; do
+		all=$next
+		for each in $all; do kill -STOP "${each%:*}" 2>/dev/null || true; done
+	done
+	echo "$all"
+}
+
+# end SIGNAL SECONDS NAME: asks the server to end, waits so long, kills what is left and waits until all of it is gone. With
+# KILL it has no say.
 end() {
 	local pid begin each all deadline
 	if alive "$3" && read -r pid begin <"$home/$3.pid"; then
-		all=$(family "$pid")
-		deadline=$((SECONDS + $2))
-		kill -"$1" "$pid" 2>/dev/null || true
-		while alive "$3" && ((SECONDS < deadline)); do sleep 0.05; done
+		if [[ $1 == KILL ]]; then
+			all=$(frozen "$pid")
+		else
+			all=$(family "$pid")
+			deadline=$((SECONDS + $2))
+			kill -"$1" "$pid" 2>/dev/null || true
+			while alive "$3" && ((SECONDS < deadline)); do sleep 0.05; done
+		fi
 		kill_all "$all"
 	fi
 	rm -f "$home/$3.pid"
