@@ -61,6 +61,7 @@ up() {
 	done
 	for each in "${children[@]}"; do wait "$each" || failed=1; done
 	trap - INT TERM HUP
+	exec 9>&- # what `run` runs must not hold it
 	return "$failed"
 }
 

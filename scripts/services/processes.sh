@@ -54,15 +54,16 @@ sweep() { [[ ! -d $SETS ]] || (flock -w 60 8 && remove_abandoned) 8>"$SETS/lock"
 
 # remove_abandoned: ends the sets whose state folder is gone, or whose owner died without a word.
 remove_abandoned() {
-	local home each owner begin
+	local home each owner begin state_of_it
 	for home in "$SETS"/[0-9]*; do
 		[[ -O $home ]] || continue
-		{ read -r each && read -r owner begin; } 2>/dev/null <"$home/owner" || owner=
-		if [[ $(readlink "${each:-/}/set") != "$home" ]] || [[ $owner && $(started "$owner") != "$begin" ]]; then
+		{ read -r state_of_it && read -r owner begin; } 2>/dev/null <"$home/owner" || owner=
+		if [[ $(readlink "${state_of_it:-/}/set") != "$home" ]] || [[ $owner && $(started "$owner") != "$begin" ]]; then
 			for each in "$home"/*.pid; do
 				[[ ! -e $each ]] || discard "$(basename "$each" .pid)"
 			done
 			rm -rf "$home"
+			[[ $state_of_it != */.services/run-* ]] || rm -rf "$state_of_it"
 		fi
 	done
 }
