@@ -41,13 +41,6 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)/services
 # shellcheck source=services/brokers.sh
 . "$here/brokers.sh"
 
-say() { printf '%-10s %s\n' "$1:" "$2" >&2; }
-
-fail() {
-	say "${name:-services}" "$1"
-	exit 1
-}
-
 up() {
 	local each names failed=0 children=() mine=()
 	names=$(in_order "$@")

@@ -5,6 +5,13 @@
 
 FETCH_SECONDS=900
 
+say() { printf '%-10s %s\n' "$1:" "$2" >&2; }
+
+fail() {
+	say "${name:-services}" "$1"
+	exit 1
+}
+
 set_cache() { # the servers' user must be able to read it, so root's is not in root's home
 	local default=${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/connectd-services
 	((EUID)) || default=/var/cache/connectd-services

@@ -62,6 +62,7 @@ remove_abandoned() {
 			for each in "$home"/*.pid; do
 				[[ ! -e $each ]] || discard "$(basename "$each" .pid)"
 			done
+			[[ $(readlink "${state_of_it:-/}/set") != "$home" ]] || rm -f "$state_of_it/set"
 			rm -rf "$home"
 			[[ $state_of_it != */.services/run-* ]] || rm -rf "$state_of_it"
 		fi
