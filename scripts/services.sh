@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Real servers for the tests, on loopback. `scripts/services.sh` alone says how it is used.
+# shellcheck source-path=SCRIPTDIR
 set -euo pipefail
 
 usage() {
@@ -40,26 +41,20 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)/services
 # shellcheck source=services/brokers.sh
 . "$here/brokers.sh"
 
-say() { printf '%-10s %s\n' "$1:" "$2" >&2; }
-
-fail() {
-	say "${name:-services}" "$1"
-	exit 1
-}
-
 up() {
-	local each failed=0 children=()
+	local each names failed=0 children=() mine=()
+	names=$(in_order "$@")
 	lock
+	trap interrupted INT TERM HUP
 	open_set
-	mine=()
-	trap 'interrupted "${children[*]}"' INT TERM HUP
-	for each in $(in_order "$@"); do
+	for each in $names; do
 		alive "$each" || mine+=("$each")
 		bring_up "$each" &
 		children+=($!)
 	done
 	for each in "${children[@]}"; do wait "$each" || failed=1; done
 	trap - INT TERM HUP
+	exec 9>&- # what `run` runs must not hold it
 	return "$failed"
 }
 
@@ -74,54 +69,63 @@ in_order() { # NAME...: PgBouncer comes with its database
 known() { [[ " ${ALL[*]} " == *" $1 "* ]] || fail "there is no $1: it is one of ${ALL[*]}"; }
 
 bring_up() { # NAME
-	local begin=${EPOCHREALTIME/[.,]/} tenths
+	local begin=${EPOCHREALTIME/[.,]/} tenths was=
 	local -n number=$1_port
+	trap '' INT # the terminal sends it to all; our parent ends us
+	trap failed EXIT
 	set_user "$1"
+	doing="fetched" words=fetch.log
 	"$1_fetch"
+	doing="prepared" words=log
 	if alive "$1"; then
-		answers "$1"
-		say "$1" "$("$1_version"), was up"
-		return
+		was="was up"
+	else
+		[[ -e $home/$1/created ]] || create "$1"
+		spawn "$1"
 	fi
-	if [[ ! -e $home/$1/created ]]; then
-		rm -rf "${home:?}/$1"
-		mkdir -p "$home/$1/data" "$home/$1/tmp"
-		((EUID)) || chown -R nobody "$home/$1"
-		chmod -R 700 "$home/$1"
-		: >"$log/$1.log"
-		"$1_create" || failed "$1" "cannot create its data"
-		touch "$home/$1/created"
-	fi
-	spawn "$1"
+	doing="started"
 	answers "$1"
+	trap - EXIT
 	tenths=$(((${EPOCHREALTIME/[.,]/} - begin) / 100000))
-	say "$1" "$("$1_version") on 127.0.0.1:$number, $((tenths / 10)).$((tenths % 10)) s"
+	say "$1" "$(<"$tree/VERSION") on 127.0.0.1:$number, ${was:-$((tenths / 10)).$((tenths % 10)) s}"
+}
+
+create() { # NAME
+	rm -rf "${home:?}/$1"
+	mkdir -p "$home/$1/data" "$home/$1/tmp"
+	((EUID)) || chown -R nobody "$home/$1"
+	chmod -R 700 "$home/$1"
+	: >"$log/$1.log"
+	"$1_create"
+	touch "$home/$1/created"
 }
 
 answers() { # NAME
 	local deadline=$((SECONDS + START_SECONDS))
 	until [[ -e $home/$1.pid ]] && "$1_ready"; do
-		[[ ! -e $home/$1.pid ]] || alive "$1" || failed "$1" "it ended by itself"
-		((SECONDS < deadline)) || failed "$1" "it does not answer after $START_SECONDS s"
+		[[ ! -e $home/$1.pid ]] || alive "$1" || fail "it ended by itself"
+		((SECONDS < deadline)) || fail "it does not answer after $START_SECONDS s"
 		sleep 0.1
 	done
 }
 
-failed() { # NAME REASON
-	{
-		tail -n 20 "$log/$1.log" | sed 's/^/  /'
-		say "$1" "$2; see $log/$1.log"
-	} >&2
-	exit 1
+failed() {
+	tail -n 20 "$log/$name.$words" | sed 's/^/  /' >&2
+	say "$name" "could not be $doing; see $log/$name.$words"
 }
 
-interrupted() { # CHILDREN: nothing of what this run started is left
+interrupted() { # what `up` started goes, and nothing else
 	local each
 	trap '' INT TERM HUP
 	say services "interrupted, stopping"
-	kill_all "$(family "$1")"
-	for each in "${mine[@]}"; do discard "$each"; done
-	close_set
+	disown -a
+	kill_all "$(frozen "${children[@]}")"
+	if find_set; then
+		for each in "${mine[@]}"; do discard "$each"; done
+		close_set
+	fi
+	exec 8>&-
+	sweep
 	exit 130
 }
 
@@ -137,7 +141,7 @@ down() {
 		for each in "${children[@]}"; do wait "$each" || failed=1; done
 		close_set
 	fi
-	[[ ! -d $SETS ]] || (flock -w 60 8 && remove_abandoned) 8>"$SETS/lock"
+	sweep
 	return "$failed"
 }
 
@@ -230,7 +234,7 @@ main() {
 		set_user rabbitmq
 		rabbitmq_fetch
 		cd "$home/rabbitmq"
-		"${unprivileged[@]}" env -i "${clean[@]}" "$cache/rabbitmq/usr/lib/rabbitmq/bin/rabbitmqctl" "$@"
+		"${unprivileged[@]}" env -i "${clean[@]}" "$tree/usr/lib/rabbitmq/bin/rabbitmqctl" "$@"
 		;;
 	*)
 		usage >&2

@@ -50,17 +50,21 @@ close_set() { # when no server of it is left
 	compgen -G "$home/*.pid" >/dev/null || rm -rf "$home" "$state/set"
 }
 
+sweep() { [[ ! -d $SETS ]] || (flock -w 60 8 && remove_abandoned) 8>"$SETS/lock"; }
+
 # remove_abandoned: ends the sets whose state folder is gone, or whose owner died without a word.
 remove_abandoned() {
-	local home each owner begin
+	local home each owner begin state_of_it
 	for home in "$SETS"/[0-9]*; do
 		[[ -O $home ]] || continue
-		{ read -r each && read -r owner begin; } 2>/dev/null <"$home/owner" || owner=
-		if [[ $(readlink "${each:-/}/set") != "$home" ]] || [[ $owner && $(started "$owner") != "$begin" ]]; then
+		{ read -r state_of_it && read -r owner begin; } 2>/dev/null <"$home/owner" || owner=
+		if [[ $(readlink "${state_of_it:-/}/set") != "$home" ]] || [[ $owner && $(started "$owner") != "$begin" ]]; then
 			for each in "$home"/*.pid; do
 				[[ ! -e $each ]] || discard "$(basename "$each" .pid)"
 			done
+			[[ $(readlink "${state_of_it:-/}/set") != "$home" ]] || rm -f "$state_of_it/set"
 			rm -rf "$home"
+			[[ $state_of_it != */.services/run-* ]] || rm -rf "$state_of_it"
 		fi
 	done
 }
@@ -136,18 +140,33 @@ family() { # PID...: they and all their descendants, each as PID:START
 		}'
 }
 
-# end SIGNAL SECONDS NAME: asks the server to end, waits so long, kills what is left and waits until all of it is gone.
+# frozen PID...: the same, after all of them were stopped, so that none can have started another meanwhile.
+frozen() {
+	local all='' next each
+	while next=$(family "$@") && [[ $next != "$all" ]]; do
+		all=$next
+		for each in $all; do kill -STOP "${each%:*}" 2>/dev/null || true; done
+	done
+	echo "$all"
+}
+
+# end SIGNAL SECONDS NAME: asks the server to end, waits so long, kills what is left and waits until all of it is gone. With
+# KILL it has no say.
 end() {
 	local pid begin each all deadline
 	if alive "$3" && read -r pid begin <"$home/$3.pid"; then
-		all=$(family "$pid")
-		deadline=$((SECONDS + $2))
-		kill -"$1" "$pid" 2>/dev/null || true
-		while alive "$3" && ((SECONDS < deadline)); do sleep 0.05; done
+		if [[ $1 == KILL ]]; then
+			all=$(frozen "$pid")
+		else
+			all=$(family "$pid")
+			deadline=$((SECONDS + $2))
+			kill -"$1" "$pid" 2>/dev/null || true
+			while alive "$3" && ((SECONDS < deadline)); do sleep 0.05; done
+		fi
 		kill_all "$all"
 	fi
 	rm -f "$home/$3.pid"
-	[[ $3 != postgres ]] || postgres_ended
+	! declare -F "$3_ended" >/dev/null || "$3_ended"
 }
 
 # discard NAME: its data is not needed any more. PostgreSQL is asked, since it has something to clean up.
