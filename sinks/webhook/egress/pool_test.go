@@ -108,7 +108,7 @@ func TestMaxConnsPerHost(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	callers.Go(func() { _, _ = one.Do(ctx, Request{Method: "POST", URL: f.url}) })
 	<-hang
-	short, cancelShort := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	short, cancelShort := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancelShort()
 	_, err := one.Do(short, Request{Method: "POST", URL: f.url})
 	wantError(t, PhaseWait, false, err)

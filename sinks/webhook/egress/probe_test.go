@@ -33,7 +33,7 @@ func TestProbe(t *testing.T) {
 	wantError(t, PhaseConnect, false, c.Probe(t.Context(), parse(t, "http://127.0.0.1:1/")))
 	wantError(t, PhaseRequest, false, c.Probe(t.Context(), parse(t, "http://u:p@127.0.0.1:1/")))
 	silent := listen(t, func(_ *faulty, _ int, p *peer) { p.wait() })
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	err := c.Probe(ctx, parse(t, secure(silent)))
 	if wantError(t, PhaseTLS, false, err); !errors.Is(err, context.DeadlineExceeded) {

@@ -131,7 +131,7 @@ func TestProxyThatRefuses(t *testing.T) {
 func TestProxyThatHangs(t *testing.T) {
 	through := listen(t, func(_ *faulty, _ int, p *peer) { p.wait() })
 	c := client(t, Config{Proxy: through.url})
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	_, err := c.Do(ctx, Request{Method: "POST", URL: parse(t, "https://127.0.0.1:1/")})
 	wantError(t, PhaseConnect, false, err)
