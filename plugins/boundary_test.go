@@ -299,7 +299,7 @@ func TestByHand(t *testing.T) {
 	if code := byHand(&funcSink{}, nil, &out, &words); code != 2 || out.Len() != 0 {
 		t.Errorf("code %d, stdout %q", code, &out)
 	}
-	for _, w := range []string{"func 0.1 is a sink for connectd", "plugin_dir", "--describe"} {
+	for _, w := range []string{"func 0.1 is a sink for connectd", "plugin_dir as connectd-sink-func", `"plugin: func"`, "--describe"} {
 		if !strings.Contains(words.String(), w) {
 			t.Errorf("no %q in %s", w, &words)
 		}

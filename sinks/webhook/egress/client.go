@@ -174,8 +174,12 @@ func (c *Client) Probe(ctx context.Context, u *url.URL) error {
 		return failure
 	}
 	defer c.pool.release(g)
+	// Of its own: with MaxConnsPerHost, net/http counts such a connection when it closes and not when it opens, and panics.
+	t := c.transport(g.tls, &g.connections)
+	t.MaxConnsPerHost = 0
+	defer t.CloseIdleConnections()
 	x, observed := observe(ctx)
-	connection, err := g.NewClientConn(observed, u.Scheme, net.JoinHostPort(u.Hostname(), portOf(u)))
+	connection, err := t.NewClientConn(observed, u.Scheme, net.JoinHostPort(u.Hostname(), portOf(u)))
 	if err != nil {
 		e, _ := x.failed(ctx, err)
 		return e
