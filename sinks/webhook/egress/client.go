@@ -175,7 +175,7 @@ func (c *Client) Probe(ctx context.Context, u *url.URL) error {
 	}
 	defer c.pool.release(g)
 	// Of its own: with MaxConnsPerHost, net/http counts such a connection when it closes and not when it opens, and panics.
-	t := c.transport(g.TLSClientConfig)
+	t := c.transport(g.tls, &g.connections)
 	t.MaxConnsPerHost = 0
 	defer t.CloseIdleConnections()
 	x, observed := observe(ctx)

@@ -42,6 +42,17 @@ func TestProbe(t *testing.T) {
 	wantError(t, PhaseWait, false, c.Probe(ctx, f.url))
 }
 
+// TestProbeWithLimitedConnections opens more than the limit, one after the other.
+func TestProbeWithLimitedConnections(t *testing.T) {
+	u := server(t, quiet)
+	c := client(t, Config{MaxConnsPerHost: 2})
+	for range 5 {
+		if err := c.Probe(t.Context(), u); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestHostHeader has no port that the scheme implies, as signatures over the host expect.
 func TestHostHeader(t *testing.T) {
 	for text, want := range map[string]string{
