@@ -143,9 +143,6 @@ func TestConcurrencyIsBounded(t *testing.T) {
 	}{
 		"one":  {func(r *receiver) *Sink { return opened(t, to(r.url(), `, "concurrency": 8`)) }, 8},
 		"many": {func(r *receiver) *Sink { return manyOpened(t, `, "concurrency": 8, "concurrency_per_endpoint": 5`, r) }, 5},
-		"connections": {func(r *receiver) *Sink {
-			return opened(t, to(r.url(), `, "concurrency": 8, "max_conns_per_host": 3, "timeouts": {"header": "1s", "connect": "1s", "tls": "1s", "total": "1s"}`))
-		}, 3},
 	} {
 		r := receive(t)
 		var now, most atomic.Int64
@@ -173,6 +170,25 @@ func TestConcurrencyIsBounded(t *testing.T) {
 		if got := most.Load(); got > c.limit || got < c.limit-1 {
 			t.Errorf("%s: %d requests at once, want %d", name, got, c.limit)
 		}
+	}
+}
+
+// With few connections, requests wait for one before their time begins.
+func TestFewConnections(t *testing.T) {
+	r := receive(t)
+	r.always(after(50*time.Millisecond, status(200)))
+	s := opened(t, to(r.url(), `, "max_conns_per_host": 1, "timeouts": {"connect": "1s", "tls": "1s", "header": "1s", "total": "1s"}`))
+	var batch []core.Record
+	for i := range 40 {
+		batch = append(batch, record(fmt.Sprint(i), fmt.Sprint(i)))
+	}
+	for i, o := range send(t, s, batch...) {
+		if o.Kind != core.Delivered {
+			t.Fatalf("record %d: %+v", i, o)
+		}
+	}
+	if _, connections := r.counts(); connections != 1 {
+		t.Errorf("%d connections", connections)
 	}
 }
 
