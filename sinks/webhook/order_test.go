@@ -198,7 +198,7 @@ func TestListsOfLongKeys(t *testing.T) {
 	for i := range 100 {
 		key := "long"
 		if i%5 == 0 {
-			key = fmt.Sprint(i % 10)
+			key = fmt.Sprint(i % 20)
 		}
 		batch = append(batch, record(fmt.Sprint(i), key))
 	}
