@@ -98,7 +98,7 @@ func (e *endpoint) begin(ctx context.Context, hurried bool) (func(*verdict), *co
 	if e.places != nil {
 		var err error
 		if leave, err = e.places.enter(ctx); err != nil {
-			return nil, notBegun()
+			return nil, e.late(ctx)
 		}
 		if report, err = e.breaker.Allow(); err != nil {
 			leave()
@@ -121,18 +121,16 @@ func (e *endpoint) token(ctx context.Context, hurried bool) *core.Outcome {
 	if e.limit == nil {
 		return nil
 	}
-	reservation := e.limit.Reserve()
-	wait := reservation.Delay()
-	if wait == 0 {
-		return nil
-	}
 	longest := rateWait
 	if deadline, ok := ctx.Deadline(); e.places == nil && ok {
 		longest = time.Until(deadline) / 2 // the other half is for the request
 	}
-	if wait > longest || hurried && !e.standAside() {
-		reservation.Cancel()
+	reservation, wait := e.reserve(longest, hurried)
+	switch {
+	case reservation == nil:
 		return e.later("rate_limited", wait, "has had as many requests as its rate limit allows")
+	case wait == 0:
+		return nil
 	}
 	if hurried {
 		defer e.comeBack()
@@ -144,8 +142,23 @@ func (e *endpoint) token(ctx context.Context, hurried bool) *core.Outcome {
 		return nil
 	case <-ctx.Done():
 		reservation.Cancel()
-		return notBegun()
+		return e.late(ctx)
 	}
+}
+
+// reserve takes the next token, and a place aside for a call that has to wait for it. If that takes longer, or there is no
+// such place, nothing is taken. wait is how long it takes.
+func (e *endpoint) reserve(longest time.Duration, hurried bool) (reservation *tokens.Reservation, wait time.Duration) {
+	e.mu.Lock() // a reservation that is cancelled among others would lose a token
+	defer e.mu.Unlock()
+	now := time.Now()
+	if missing := 1 - e.limit.TokensAt(now); missing > 0 {
+		wait = time.Duration(missing / float64(e.limit.Limit()) * float64(time.Second))
+	}
+	if wait > longest || wait > 0 && hurried && !e.standAside() {
+		return nil, wait
+	}
+	return e.limit.ReserveN(now, 1), wait
 }
 
 // learn notes what a request that began at the given time showed.
@@ -215,6 +228,15 @@ func (e *endpoint) later(code string, wait time.Duration, why string) *core.Outc
 		o.Scope, o.RetryAfter = core.ScopeKey, e.turns.next(time.Now(), wait)
 	}
 	return o
+}
+
+// late is the outcome of records whose call ended while they waited. To have attempted none of a batch tells the engine of
+// trouble with the whole sink, which too many records for one of many endpoints are not.
+func (e *endpoint) late(ctx context.Context) *core.Outcome {
+	if e.places != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return e.later("busy", 0, "was not to be had in the time of the call")
+	}
+	return notBegun()
 }
 
 // notBegun is the outcome of records whose call ended before their request began.

@@ -201,6 +201,7 @@ func TestHTTP2SharesOneConnection(t *testing.T) {
 
 // TestHTTP2Answers are odd, and bounded.
 func TestHTTP2Answers(t *testing.T) {
+	asked := make(chan struct{}, 2)
 	u, _ := secureServer(t, nil, true, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/early":
@@ -218,6 +219,9 @@ func TestHTTP2Answers(t *testing.T) {
 		case "/slow", "/silent":
 			if r.URL.Path == "/slow" {
 				_ = http.NewResponseController(w).Flush()
+			} else {
+				_, _ = io.Copy(io.Discard, r.Body)
+				asked <- struct{}{}
 			}
 			<-r.Context().Done()
 		}
@@ -241,15 +245,20 @@ func TestHTTP2Answers(t *testing.T) {
 			t.Errorf("%s: body %q, whole %v", path, a.Body, a.Whole)
 		}
 	}
-	_, err := post(t, c, parse(t, u.String()+"/header"), "x")
-	wantError(t, PhaseHeader, true, err)
-	_, err = post(t, c, parse(t, u.String()+"/silent"), "x")
+	_, err := post(t, c, parse(t, u.String()+"/silent"), "x")
 	if e := wantError(t, PhaseHeader, true, err); !e.Timeout() {
 		t.Error(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	_, err = c.Do(ctx, Request{Method: "POST", URL: parse(t, u.String()+"/silent"), Body: []byte("x")})
+	<-asked
+	patient := client(t, Config{HTTP2: true, TLS: TLS{InsecureSkipVerify: true}})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-asked
+		cancel()
+	}()
+	_, err = patient.Do(ctx, Request{Method: "POST", URL: parse(t, u.String()+"/silent"), Body: []byte("x")})
+	wantError(t, PhaseHeader, true, err)
+	_, err = post(t, patient, parse(t, u.String()+"/header"), "x")
 	wantError(t, PhaseHeader, true, err)
 }
 
@@ -264,5 +273,40 @@ func TestHeaderTooLargeForHTTP2(t *testing.T) {
 	wantError(t, PhaseRequest, false, err)
 	if requests.Load() != 1 {
 		t.Errorf("%d requests", requests.Load())
+	}
+}
+
+// TestHalfDeadConnection has a server of HTTP/2 that falls silent without hanging up: the pings find out, long before the
+// request's own limits, and the next request goes over another connection.
+func TestHalfDeadConnection(t *testing.T) {
+	authority := newAuthority(t)
+	f := listenHTTP2(t, authority, func(n int, w *http2.Framer, stream uint32) bool {
+		if n == 0 && stream > 1 {
+			<-t.Context().Done()
+		}
+		respond(w, stream, "200")
+		return true
+	})
+	c := client(t, Config{HTTP2: true, TLS: TLS{CAFile: authority.file}})
+	c.pool.make = func(config *tls.Config, among *connections) *http.Transport {
+		transport := c.transport(config, among)
+		if h := transport.HTTP2; h.SendPingTimeout != 15*time.Second || h.PingTimeout != 5*time.Second {
+			t.Errorf("%+v", h)
+		}
+		transport.HTTP2.SendPingTimeout, transport.HTTP2.PingTimeout = 100*time.Millisecond, 200*time.Millisecond
+		return transport
+	}
+	a, err := post(t, c, f.url, "1")
+	wantStatus(t, 200, a, err)
+	start := time.Now()
+	_, err = post(t, c, f.url, "2")
+	wantError(t, PhaseHeader, true, err)
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	a, err = post(t, c, f.url, "3")
+	wantStatus(t, 200, a, err)
+	if connections, requests := f.seen(); connections != 2 || !slices.Equal(requests, []string{"1", "2", "3"}) {
+		t.Errorf("%d connections, requests %q", connections, requests)
 	}
 }
