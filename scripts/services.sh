@@ -34,6 +34,8 @@ STOP_SECONDS=30
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)/services
 # shellcheck source=services/packages.sh
 . "$here/packages.sh"
+# shellcheck source=services/containers.sh
+. "$here/containers.sh"
 # shellcheck source=services/processes.sh
 . "$here/processes.sh"
 # shellcheck source=services/databases.sh
@@ -75,7 +77,7 @@ bring_up() { # NAME
 	trap failed EXIT
 	set_user "$1"
 	doing="fetched" words=fetch.log
-	"$1_fetch"
+	fetch "$1"
 	doing="prepared" words=log
 	if alive "$1"; then
 		was="was up"
@@ -87,7 +89,7 @@ bring_up() { # NAME
 	answers "$1"
 	trap - EXIT
 	tenths=$(((${EPOCHREALTIME/[.,]/} - begin) / 100000))
-	say "$1" "$(<"$tree/VERSION") on 127.0.0.1:$number, ${was:-$((tenths / 10)).$((tenths % 10)) s}"
+	say "$1" "$version on 127.0.0.1:$number, ${was:-$((tenths / 10)).$((tenths % 10)) s}"
 }
 
 create() { # NAME
@@ -232,9 +234,9 @@ main() {
 	rabbitmqctl)
 		{ find_set && alive rabbitmq; } || fail "rabbitmq is not up"
 		set_user rabbitmq
-		rabbitmq_fetch
+		fetch rabbitmq
 		cd "$home/rabbitmq"
-		"${unprivileged[@]}" env -i "${clean[@]}" "$tree/usr/lib/rabbitmq/bin/rabbitmqctl" "$@"
+		"${unprivileged[@]}" env -i "${clean[@]}" "$rabbitmq_bin/rabbitmqctl" "$@"
 		;;
 	*)
 		usage >&2

@@ -28,7 +28,7 @@ set_cache() { # the servers' user must be able to read it, so root's is not in r
 # runs may want it at once, also from other clones.
 find_tree() {
 	tree=$cache/$1-$({ declare -f "$1_unpack" && cat "$here/$1".* 2>/dev/null || true; } | cksum | cut -d ' ' -f 1)
-	[[ ! -e $tree/VERSION ]] || return 0
+	version=$(cat "$tree/VERSION" 2>/dev/null) && return
 	exec 7>"$tree.lock"
 	flock -w "$FETCH_SECONDS" 7 || fail "another run has been fetching it for $FETCH_SECONDS s"
 	if [[ ! -e $tree/VERSION ]]; then
@@ -40,6 +40,7 @@ find_tree() {
 		mv "$tree/VERSION.new" "$tree/VERSION"
 	fi
 	exec 7>&-
+	version=$(<"$tree/VERSION")
 }
 
 # unpack REPOSITORY PACKAGE...: into tree, the packages and all they need that the machine lacks.

@@ -160,11 +160,12 @@ end() {
 		else
 			all=$(family "$pid")
 			deadline=$((SECONDS + $2))
-			kill -"$1" "$pid" 2>/dev/null || true
+			send "$1" "$3" "$pid"
 			while alive "$3" && ((SECONDS < deadline)); do sleep 0.05; done
 		fi
 		kill_all "$all"
 	fi
+	remove_container "$3"
 	rm -f "$home/$3.pid"
 	! declare -F "$3_ended" >/dev/null || "$3_ended"
 }
@@ -172,7 +173,7 @@ end() {
 # discard NAME: its data is not needed any more. PostgreSQL is asked, since it has something to clean up.
 discard() {
 	if [[ $1 == postgres ]]; then end QUIT 10 postgres; else end KILL 0 "$1"; fi
-	rm -rf "${home:?}/$1"
+	rm -rf "${home:?}/$1" "$home/$1.container"
 }
 
 kill_all() { # PID:START...
