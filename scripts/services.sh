@@ -83,6 +83,7 @@ bring_up() { # NAME
 		was="was up"
 	else
 		[[ -e $home/$1/created ]] || create "$1"
+		end KILL 0 "$1" # it may have died without us
 		spawn "$1"
 	fi
 	doing="started"

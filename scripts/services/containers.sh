@@ -34,7 +34,8 @@ fetch() {
 		fi
 		find_engine || fail "it could not be fetched, and neither docker nor podman runs"
 		say "$1" "using ${IMAGE[$1]} with $engine, since its programs could not be fetched ($log/$1.fetch.log)"
-		timeout "$FETCH_SECONDS" "$engine" pull --quiet "${IMAGE[$1]}" >>"$log/$1.fetch.log" 2>&1
+		"$engine" image inspect "${IMAGE[$1]}" >/dev/null 2>&1 ||
+			timeout "$FETCH_SECONDS" "$engine" pull --quiet "${IMAGE[$1]}" >>"$log/$1.fetch.log" 2>&1
 		echo "$engine" >"$home/$1.container"
 	fi
 	engine=$(<"$home/$1.container")

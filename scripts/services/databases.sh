@@ -51,15 +51,8 @@ postgres_env() {
 	echo "CONNECTD_TEST_POSTGRES_DSN=postgres://connectd:$password@127.0.0.1:$postgres_port/connectd?sslmode=disable"
 }
 
-# A server that was killed leaves the few bytes of shared memory that tell another one that it runs, and a file with its
-# number, which another one believes as long as the system has not forgotten the dead process. We know that it is gone.
-postgres_ended() {
-	local file=$home/postgres/data/postmaster.pid id
-	[[ -e $file ]] || return 0
-	id=$(sed -n '7s/.* //p' "$file")
-	[[ -z $id ]] || ipcrm -m "$id" 2>/dev/null || true
-	rm -f "$file"
-}
+# What another one would believe as long as the system has not forgotten the dead process.
+postgres_ended() { rm -f "$home/postgres/data/postmaster.pid"; }
 
 # PgBouncer takes any database and hands each transaction to any of a few connections.
 pgbouncer_fetch() {
@@ -158,7 +151,6 @@ mysql_family_users() {
 
 mysql_ready() { greets "$mysql_port"; }
 
-# What another one would believe as long as the system has not forgotten the dead process.
 mysql_ended() { rm -f "$home"/mysql/socket*; }
 
 # The first packet of the protocol is the server's: three bytes of length, a number, the version of the protocol, 10, and

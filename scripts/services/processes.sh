@@ -153,18 +153,19 @@ frozen() {
 # end SIGNAL SECONDS NAME: asks the server to end, waits so long, kills what is left and waits until all of it is gone. With
 # KILL it has no say.
 end() {
-	local pid begin each all deadline
-	if alive "$3" && read -r pid begin <"$home/$3.pid"; then
-		if [[ $1 == KILL ]]; then
-			all=$(frozen "$pid")
-		else
-			all=$(family "$pid")
-			deadline=$((SECONDS + $2))
-			send "$1" "$3" "$pid"
-			while alive "$3" && ((SECONDS < deadline)); do sleep 0.05; done
-		fi
-		kill_all "$all"
+	local pid begin all deadline
+	read -r pid begin 2>/dev/null <"$home/$3.pid" || return 0
+	if ! alive "$3"; then
+		all=$pid:$begin
+	elif [[ $1 == KILL ]]; then
+		all=$(frozen "$pid")
+	else
+		all=$(family "$pid")
+		deadline=$((SECONDS + $2))
+		send "$1" "$3" "$pid"
+		while alive "$3" && ((SECONDS < deadline)); do sleep 0.05; done
 	fi
+	kill_all "$all"
 	remove_container "$3"
 	rm -f "$home/$3.pid"
 	! declare -F "$3_ended" >/dev/null || "$3_ended"
@@ -187,6 +188,11 @@ kill_all() { # PID:START...
 			sleep 0.05
 		done
 	done
+	# Each of PostgreSQL's kinds of server marks its data as in use by 56 bytes of shared memory, which outlive it when it
+	# is killed.
+	awk -v killed="$1" '
+		BEGIN { for (i = split(killed, each); i; i--) { sub(/:.*/, "", each[i]); pid[each[i]] } }
+		$4 == 56 && $7 == 0 && $5 in pid { print $2 }' /proc/sysvipc/shm | while read -r each; do ipcrm -m "$each"; done
 }
 
 # ask PORT BYTES COUNT: sends BYTES, written as for printf, and prints the first COUNT bytes of the answer in hex.
