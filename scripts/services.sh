@@ -237,7 +237,8 @@ main() {
 		set_user rabbitmq
 		fetch rabbitmq
 		cd "$home/rabbitmq"
-		"${unprivileged[@]}" env -i "${clean[@]}" "$rabbitmq_bin/rabbitmqctl" "$@"
+		# A container beside the server's needs a name of its own.
+		"${unprivileged[@]/#--name=*/--name=connectd-$$}" env -i "${clean[@]}" "$rabbitmq_bin/rabbitmqctl" "$@"
 		;;
 	*)
 		usage >&2

@@ -59,9 +59,7 @@ remove_abandoned() {
 		[[ -O $home ]] || continue
 		{ read -r state_of_it && read -r owner begin; } 2>/dev/null <"$home/owner" || owner=
 		if [[ $(readlink "${state_of_it:-/}/set") != "$home" ]] || [[ $owner && $(started "$owner") != "$begin" ]]; then
-			for each in "$home"/*.pid; do
-				[[ ! -e $each ]] || discard "$(basename "$each" .pid)"
-			done
+			for each in "${ALL[@]}"; do discard "$each"; done
 			[[ $(readlink "${state_of_it:-/}/set") != "$home" ]] || rm -f "$state_of_it/set"
 			rm -rf "$home"
 			[[ $state_of_it != */.services/run-* ]] || rm -rf "$state_of_it"
@@ -174,6 +172,7 @@ end() {
 # discard NAME: its data is not needed any more. PostgreSQL is asked, since it has something to clean up.
 discard() {
 	if [[ $1 == postgres ]]; then end QUIT 10 postgres; else end KILL 0 "$1"; fi
+	remove_container "$1"
 	rm -rf "${home:?}/$1" "$home/$1.container"
 }
 
