@@ -16,10 +16,11 @@ Real PostgreSQL, PgBouncer, MySQL, MariaDB, RabbitMQ and Apache Kafka for the te
   scripts/services.sh start NAME       start it again, on the same port and the same data
   scripts/services.sh rabbitmqctl ...  RabbitMQ's own tool
 
-NAME is one of: postgres pgbouncer mysql mariadb rabbitmq kafka. What is missing is fetched with apt and Maven into
-/var/cache/connectd-services (root) or ~/.cache/connectd-services, which may be removed at any time, and used from there.
-The servers listen on 127.0.0.1, on free ports, with a password of their own; their data is in /tmp/connectd-services-UID,
-their logs in .services/log. Each clone has a set of its own. Names of variables that change this:
+NAME is one of: postgres pgbouncer mysql mariadb rabbitmq kafka. On Debian and Ubuntu what is missing, about 200 MB the
+first time, is fetched with apt and Maven into /var/cache/connectd-services (root) or ~/.cache/connectd-services and used
+from there; that folder may be removed when no server runs. Elsewhere the servers run in containers, if Docker or Podman
+does. They listen on 127.0.0.1, on free ports, with a password of their own; their data is in /tmp/connectd-services-UID,
+their logs in .services/log. Each clone has a set of its own. Variables that change this:
 
   CONNECTD_SERVICES_DIR     the folder for logs and for what is up, instead of .services
   CONNECTD_SERVICES_CACHE   the folder for what is fetched
@@ -45,7 +46,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)/services
 
 up() {
 	local each names failed=0 children=() mine=()
-	names=$(in_order "$@")
+	names=$(chosen "$@")
 	lock
 	trap interrupted INT TERM HUP
 	open_set
@@ -60,7 +61,7 @@ up() {
 	return "$failed"
 }
 
-in_order() { # NAME...: PgBouncer comes with its database
+chosen() { # NAME...: PgBouncer comes with its database
 	local each
 	(($#)) || set -- "${ALL[@]}"
 	[[ " $* " != *" pgbouncer "* ]] || set -- postgres "$@"
@@ -219,13 +220,18 @@ one() { # VERB NAME
 main() {
 	local command=${1:-}
 	shift || true
+	umask 022 # the servers' user reads what root fetches
 	state=${CONNECTD_SERVICES_DIR:-$(dirname "${here%/services}")/.services}
 	mkdir -p "$state/log"
 	state=$(cd "$state" && pwd -P)
 	log=$state/log
 	set_cache
 	case $command in
-	up | down) "$command" "$@" ;;
+	up)
+		up "$@"
+		say services "up; for their addresses: eval \"\$(scripts/services.sh env)\""
+		;;
+	down) down ;;
 	env) env_lines | sed "s/=\(.*\)/='\1'/; s/^/export /" ;;
 	run)
 		(($#)) || fail "run what?"

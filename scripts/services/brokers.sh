@@ -53,7 +53,7 @@ rabbitmq_create() {
 	CONF
 }
 
-# The server wants the registry of Erlang's nodes beside it and would leave one behind. This one ends with its parent.
+# The server wants the registry of Erlang's nodes beside it and would start one that stays. This one is ended with it.
 rabbitmq_run() {
 	if [[ $rabbitmq_epmd ]]; then
 		setsid "${unprivileged[@]}" env -i "${clean[@]}" \

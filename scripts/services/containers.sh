@@ -9,7 +9,7 @@ declare -A IMAGE=(
 	[mysql]=docker.io/library/mysql:8.4
 	[mariadb]=docker.io/library/mariadb:11.8
 	[rabbitmq]=docker.io/library/rabbitmq:4-management
-	[kafka]=docker.io/apache/kafka:4.1.1
+	[kafka]=docker.io/apache/kafka:4.3.1
 )
 
 find_engine() {
@@ -96,7 +96,7 @@ mariadb_contain() {
 	}
 }
 
-# The registry of Erlang's nodes ends with the container.
+# Here the server starts the registry of Erlang's nodes, which ends with the container.
 rabbitmq_contain() {
 	rabbitmq_bin=/opt/rabbitmq/sbin
 	rabbitmq_epmd=

@@ -64,7 +64,7 @@ pgbouncer_fetch() {
 
 pgbouncer_unpack() { unpack distribution pgbouncer; }
 
-pgbouncer_program_version() { LD_LIBRARY_PATH=$(libraries) "$tree/usr/sbin/pgbouncer" --version | head -n 1; }
+pgbouncer_program_version() { LD_LIBRARY_PATH=$(libraries) "$tree/usr/sbin/pgbouncer" --version | sed -n 1p; }
 
 pgbouncer_create() {
 	echo "\"connectd\" \"$password\"" >"$home/pgbouncer/users"
@@ -108,9 +108,10 @@ mysql_fetch() {
 }
 
 mysql_unpack() {
+	local default
 	use_distribution
-	if apt-cache -c "$cache/distribution.apt/conf" show default-mysql-server-core 2>/dev/null |
-		grep -q '^Depends:.*mysql-server-core-'; then
+	default=$(apt-cache -c "$cache/distribution.apt/conf" show default-mysql-server-core 2>/dev/null) || true
+	if [[ $default == *"Depends: mysql-server-core-"* ]]; then
 		unpack distribution default-mysql-server-core
 	else
 		unpack unstable mysql-server-core

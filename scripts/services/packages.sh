@@ -73,8 +73,8 @@ libraries() {
 # fetched; what else they need is taken from the machine, if it is there.
 use_distribution() {
 	local new=$cache/distribution.apt/status.$BASHPID
-	command -v apt-get dpkg-deb >/dev/null || fail "this needs Debian or Ubuntu: apt-get and dpkg-deb are not here"
-	[[ -e $cache/distribution.apt/conf ]] || repository distribution '' ''
+	command -v apt-get >/dev/null || fail "there is no apt-get: this is not Debian or Ubuntu"
+	repository distribution '' ''
 	awk -v RS= -v ORS='\n\n' '$2 !~ /^(postgresql|libpq|pgbouncer|mariadb|mysql|galera|erlang|rabbitmq)/' \
 		/var/lib/dpkg/status >"$new"
 	mv "$new" "$cache/distribution.apt/status"
@@ -87,17 +87,18 @@ use_unstable() {
 	local site
 	use_distribution
 	site=$(apt-get -c "$cache/distribution.apt/conf" indextargets --format '$(REPO_URI)' \
-		'Created-By: Packages' 'Origin: Debian' 'Label: Debian' 'Component: main' | head -n 1)
+		'Created-By: Packages' 'Origin: Debian' 'Label: Debian' 'Component: main' | sed -n 1p)
 	[[ $site ]] || fail "apt has no mirror of Debian in its sources"
-	[[ -e $cache/unstable.apt/conf ]] || repository unstable \
+	repository unstable \
 		"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $site sid main" /dev/null
 	refresh unstable 360
 }
 
-# repository NAME SOURCE STATUS: apt's settings for it. An empty SOURCE stands for the machine's own sources.
+# repository NAME SOURCE STATUS: apt's settings for it. An empty SOURCE stands for the machine's own sources, an empty STATUS
+# for what use_distribution writes.
 repository() {
-	local new=$cache/$1.apt.$BASHPID dir=$cache/$1.apt
-	mkdir -p "$new/lists/partial" "$new/cache/archives/partial"
+	local dir=$cache/$1.apt new=$cache/$1.apt/new.$BASHPID
+	mkdir -p "$dir/lists/partial" "$dir/cache/archives/partial"
 	{
 		echo "Dir::State \"$dir\";"
 		echo "Dir::State::Lists \"$dir/lists\";"
@@ -106,22 +107,12 @@ repository() {
 		if [[ $2 ]]; then
 			echo "Dir::Etc::SourceList \"$dir/sources.list\";"
 			echo 'Dir::Etc::SourceParts "/dev/null";'
-			echo "$2" >"$new/sources.list"
+			echo "$2" >"$new"
+			mv "$new" "$dir/sources.list"
 		fi
-		# It is for this user alone, and locked by us. What the machine does after an update is not for our folders.
-		echo 'APT::Sandbox::User "root";'
-		echo 'Debug::NoLocking "true";'
-		echo '#clear APT::Update::Post-Invoke;'
-		echo '#clear APT::Update::Post-Invoke-Success;'
-		echo '#clear DPkg::Post-Invoke;'
-		# Names and descriptions of the programs in packages are not needed.
-		echo '#clear Acquire::IndexTargets::deb::DEP-11;'
-		echo 'Acquire::Languages "none";'
-		echo 'Acquire::Retries "3";'
-		echo 'Acquire::http::Timeout "30";'
-		echo 'Acquire::https::Timeout "30";'
-	} >"$new/conf"
-	mv -T "$new" "$dir" 2>/dev/null || rm -rf "$new" # another run was faster
+		cat "$here/apt.conf"
+	} >"$new.conf"
+	mv "$new.conf" "$dir/conf"
 }
 
 # refresh REPOSITORY MINUTES: its index is not older than that.
@@ -157,7 +148,7 @@ find_java() {
 
 install_on_machine() {
 	local root=()
-	((EUID)) && root=(sudo)
+	((EUID == 0)) || root=(sudo)
 	say kafka "installing $* on this machine"
 	"${root[@]}" apt-get update --quiet >>"$log/$name.fetch.log" 2>&1 || true # one source of many may be down
 	DEBIAN_FRONTEND=noninteractive timeout "$FETCH_SECONDS" \
