@@ -69,14 +69,13 @@ libraries() {
 	echo "${all[*]}"
 }
 
-# The machine's own distribution. Our servers are struck from the list of what is installed, so that they are always
-# fetched; what else they need is taken from the machine, if it is there.
+# The machine's own distribution. The servers are always fetched, also those that are installed, whose settings and state
+# are not ours; what else they need is taken from the machine, if it is there.
 use_distribution() {
 	local new=$cache/distribution.apt/status.$BASHPID
 	command -v apt-get >/dev/null || fail "there is no apt-get: this is not Debian or Ubuntu"
 	repository distribution '' ''
-	awk -v RS= -v ORS='\n\n' '$2 !~ /^(postgresql|libpq|pgbouncer|mariadb|mysql|galera|erlang|rabbitmq)/' \
-		/var/lib/dpkg/status >"$new"
+	awk -f "$here/installed.awk" /var/lib/dpkg/status >"$new"
 	mv "$new" "$cache/distribution.apt/status"
 	refresh distribution 360
 }
