@@ -16,10 +16,11 @@ Real PostgreSQL, PgBouncer, MySQL, MariaDB, RabbitMQ and Apache Kafka for the te
   scripts/services.sh start NAME       start it again, on the same port and the same data
   scripts/services.sh rabbitmqctl ...  RabbitMQ's own tool
 
-NAME is one of: postgres pgbouncer mysql mariadb rabbitmq kafka. What is missing is fetched with apt and Maven into
-/var/cache/connectd-services (root) or ~/.cache/connectd-services, which may be removed at any time, and used from there.
-The servers listen on 127.0.0.1, on free ports, with a password of their own; their data is in /tmp/connectd-services-UID,
-their logs in .services/log. Each clone has a set of its own. Names of variables that change this:
+NAME is one of: postgres pgbouncer mysql mariadb rabbitmq kafka. On Debian and Ubuntu what is missing, about 200 MB the
+first time, is fetched with apt and Maven into /var/cache/connectd-services (root) or ~/.cache/connectd-services and used
+from there; that folder may be removed when no server runs. Elsewhere the servers run in containers, if Docker or Podman
+does. They listen on 127.0.0.1, on free ports, with a password of their own; their data is in /tmp/connectd-services-UID,
+their logs in .services/log. Each clone has a set of its own. Variables that change this:
 
   CONNECTD_SERVICES_DIR     the folder for logs and for what is up, instead of .services
   CONNECTD_SERVICES_CACHE   the folder for what is fetched
@@ -34,6 +35,8 @@ STOP_SECONDS=30
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)/services
 # shellcheck source=services/packages.sh
 . "$here/packages.sh"
+# shellcheck source=services/containers.sh
+. "$here/containers.sh"
 # shellcheck source=services/processes.sh
 . "$here/processes.sh"
 # shellcheck source=services/databases.sh
@@ -43,7 +46,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)/services
 
 up() {
 	local each names failed=0 children=() mine=()
-	names=$(in_order "$@")
+	names=$(chosen "$@")
 	lock
 	trap interrupted INT TERM HUP
 	open_set
@@ -58,7 +61,7 @@ up() {
 	return "$failed"
 }
 
-in_order() { # NAME...: PgBouncer comes with its database
+chosen() { # NAME...: PgBouncer comes with its database
 	local each
 	(($#)) || set -- "${ALL[@]}"
 	[[ " $* " != *" pgbouncer "* ]] || set -- postgres "$@"
@@ -75,19 +78,20 @@ bring_up() { # NAME
 	trap failed EXIT
 	set_user "$1"
 	doing="fetched" words=fetch.log
-	"$1_fetch"
+	fetch "$1"
 	doing="prepared" words=log
 	if alive "$1"; then
 		was="was up"
 	else
 		[[ -e $home/$1/created ]] || create "$1"
+		end KILL 0 "$1" # it may have died without us
 		spawn "$1"
 	fi
 	doing="started"
 	answers "$1"
 	trap - EXIT
 	tenths=$(((${EPOCHREALTIME/[.,]/} - begin) / 100000))
-	say "$1" "$(<"$tree/VERSION") on 127.0.0.1:$number, ${was:-$((tenths / 10)).$((tenths % 10)) s}"
+	say "$1" "$version on 127.0.0.1:$number, ${was:-$((tenths / 10)).$((tenths % 10)) s}"
 }
 
 create() { # NAME
@@ -216,13 +220,18 @@ one() { # VERB NAME
 main() {
 	local command=${1:-}
 	shift || true
+	umask 022 # the servers' user reads what root fetches
 	state=${CONNECTD_SERVICES_DIR:-$(dirname "${here%/services}")/.services}
 	mkdir -p "$state/log"
 	state=$(cd "$state" && pwd -P)
 	log=$state/log
 	set_cache
 	case $command in
-	up | down) "$command" "$@" ;;
+	up)
+		up "$@"
+		say services "up; for their addresses: eval \"\$(scripts/services.sh env)\""
+		;;
+	down) down ;;
 	env) env_lines | sed "s/=\(.*\)/='\1'/; s/^/export /" ;;
 	run)
 		(($#)) || fail "run what?"
@@ -232,9 +241,10 @@ main() {
 	rabbitmqctl)
 		{ find_set && alive rabbitmq; } || fail "rabbitmq is not up"
 		set_user rabbitmq
-		rabbitmq_fetch
+		fetch rabbitmq
 		cd "$home/rabbitmq"
-		"${unprivileged[@]}" env -i "${clean[@]}" "$tree/usr/lib/rabbitmq/bin/rabbitmqctl" "$@"
+		# A container beside the server's needs a name of its own.
+		"${unprivileged[@]/#--name=*/--name=connectd-$$}" env -i "${clean[@]}" "$rabbitmq_bin/rabbitmqctl" "$@"
 		;;
 	*)
 		usage >&2

@@ -3,8 +3,14 @@
 
 rabbitmq_fetch() {
 	find_tree rabbitmq
+	rabbitmq_bin=$tree/usr/lib/rabbitmq/bin
+	rabbitmq_epmd=$(echo "$tree"/usr/lib/erlang/erts-*/bin/epmd)
+	clean+=(PATH="$tree/connectd:$PATH" LD_LIBRARY_PATH="$(libraries)")
+	rabbitmq_settings
+}
+
+rabbitmq_settings() {
 	clean+=(
-		PATH="$tree/connectd:$PATH" LD_LIBRARY_PATH="$(libraries)"
 		ERL_EPMD_ADDRESS=127.0.0.1 ERL_EPMD_PORT="$rabbitmq_registry_port"
 		RABBITMQ_NODENAME=connectd@localhost RABBITMQ_DIST_PORT="$rabbitmq_node_port"
 		RABBITMQ_CONF_ENV_FILE=/dev/null RABBITMQ_CONFIG_FILE="$home/rabbitmq/rabbitmq.conf"
@@ -47,12 +53,14 @@ rabbitmq_create() {
 	CONF
 }
 
-# The server wants the registry of Erlang's nodes beside it and would leave one behind. This one ends with its parent.
+# The server wants the registry of Erlang's nodes beside it and would start one that stays. This one is ended with it.
 rabbitmq_run() {
-	setsid "${unprivileged[@]}" env -i "${clean[@]}" \
-		"$tree"/usr/lib/erlang/erts-*/bin/epmd -port "$rabbitmq_registry_port" -address 127.0.0.1 &
+	if [[ $rabbitmq_epmd ]]; then
+		setsid "${unprivileged[@]}" env -i "${clean[@]}" \
+			"$rabbitmq_epmd" -port "$rabbitmq_registry_port" -address 127.0.0.1 &
+	fi
 	# As under systemd the script makes way for the server instead of watching it.
-	become RUNNING_UNDER_SYSTEMD=true "$tree/usr/lib/rabbitmq/bin/rabbitmq-server"
+	become RUNNING_UNDER_SYSTEMD=true "$rabbitmq_bin/rabbitmq-server"
 }
 
 # AMQP 0-9-1, section 4.2.2: the client sends the protocol's name, the server a frame of type 1 on channel 0.
@@ -74,10 +82,14 @@ kafka_fetch() {
 		find_java || fail "there is no Java 17 or later and it could not be installed"
 	}
 	find_tree kafka
+	kafka_settings "$java" "$tree"
+}
+
+kafka_settings() { # JAVA JARS
 	kafka=(
-		"$java" -Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData
+		"$1" -Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData
 		-Djava.io.tmpdir="$home/kafka/tmp" -Dlog4j2.configurationFile="$home/kafka/log4j2.properties"
-		-Dkafka.logs.dir="$home/kafka" -cp "$tree/*"
+		-Dkafka.logs.dir="$home/kafka" -cp "$2/*"
 	)
 }
 

@@ -6,8 +6,8 @@
 postgres_fetch() {
 	find_tree postgres
 	postgres_bin=$(echo "$tree"/usr/lib/postgresql/*/bin)
-	postgres_libraries=$(libraries)
-	clean+=(LD_LIBRARY_PATH="$postgres_libraries")
+	clean+=(LD_LIBRARY_PATH="$(libraries)")
+	psql=(env LD_LIBRARY_PATH="$(libraries)" "$postgres_bin/psql")
 }
 
 postgres_unpack() { unpack distribution postgresql; }
@@ -42,8 +42,8 @@ postgres_ready() { sql_answers "$postgres_port"; }
 
 sql_answers() ( # PORT
 	unset "${!PG@}"
-	export PGPASSWORD=$password PGCONNECT_TIMEOUT=5 LD_LIBRARY_PATH=$postgres_libraries
-	"$postgres_bin/psql" --no-psqlrc --quiet --tuples-only --host=127.0.0.1 --port="$1" --username=connectd \
+	export PGPASSWORD=$password
+	timeout 5 "${psql[@]}" --no-psqlrc --quiet --tuples-only --host=127.0.0.1 --port="$1" --username=connectd \
 		--dbname=connectd --command='SELECT 1' >/dev/null 2>&1
 )
 
@@ -51,26 +51,20 @@ postgres_env() {
 	echo "CONNECTD_TEST_POSTGRES_DSN=postgres://connectd:$password@127.0.0.1:$postgres_port/connectd?sslmode=disable"
 }
 
-# A server that was killed leaves the few bytes of shared memory that tell another one that it runs, and a file with its
-# number, which another one believes as long as the system has not forgotten the dead process. We know that it is gone.
-postgres_ended() {
-	local file=$home/postgres/data/postmaster.pid id
-	[[ -e $file ]] || return 0
-	id=$(sed -n '7s/.* //p' "$file")
-	[[ -z $id ]] || ipcrm -m "$id" 2>/dev/null || true
-	rm -f "$file"
-}
+# What another one would believe as long as the system has not forgotten the dead process.
+postgres_ended() { rm -f "$home/postgres/data/postmaster.pid"; }
 
 # PgBouncer takes any database and hands each transaction to any of a few connections.
 pgbouncer_fetch() {
 	postgres_fetch # for its client
 	find_tree pgbouncer
+	pgbouncer=$tree/usr/sbin/pgbouncer
 	clean+=(LD_LIBRARY_PATH="$(libraries)")
 }
 
 pgbouncer_unpack() { unpack distribution pgbouncer; }
 
-pgbouncer_program_version() { LD_LIBRARY_PATH=$(libraries) "$tree/usr/sbin/pgbouncer" --version | head -n 1; }
+pgbouncer_program_version() { LD_LIBRARY_PATH=$(libraries) "$tree/usr/sbin/pgbouncer" --version | sed -n 1p; }
 
 pgbouncer_create() {
 	echo "\"connectd\" \"$password\"" >"$home/pgbouncer/users"
@@ -90,7 +84,7 @@ pgbouncer_create() {
 	CONF
 }
 
-pgbouncer_run() { become "$tree/usr/sbin/pgbouncer" pgbouncer.ini; }
+pgbouncer_run() { become "$pgbouncer" pgbouncer.ini; }
 
 pgbouncer_ready() { sql_answers "$pgbouncer_port"; }
 
@@ -101,23 +95,23 @@ pgbouncer_env() {
 # Debian's stable releases have no MySQL; its unstable suite has. Ubuntu has it in each release.
 mysql_fetch() {
 	find_tree mysql
-	mysql=("$tree/usr/sbin/mysqld")
+	mysqld=("$tree/usr/sbin/mysqld")
 	if [[ -e $tree/loader ]]; then
-		mysql=("$(<"$tree/loader")" --library-path "$(libraries)" "${mysql[@]}")
+		mysqld=("$(<"$tree/loader")" --library-path "$(libraries)" "${mysqld[@]}")
 	else
 		clean+=(LD_LIBRARY_PATH="$(libraries)")
 	fi
-	mysql+=(
+	mysqld+=(
 		--no-defaults --basedir="$tree/usr" --plugin-dir="$tree/usr/lib/mysql/plugin"
-		--lc-messages-dir="$tree/usr/share/mysql" --datadir="$home/mysql/data" --tmpdir="$home/mysql/tmp"
-		--secure-file-priv= --mysqlx=OFF
+		--lc-messages-dir="$tree/usr/share/mysql"
 	)
 }
 
 mysql_unpack() {
+	local default
 	use_distribution
-	if apt-cache -c "$cache/distribution.apt/conf" show default-mysql-server-core 2>/dev/null |
-		grep -q '^Depends:.*mysql-server-core-'; then
+	default=$(apt-cache -c "$cache/distribution.apt/conf" show default-mysql-server-core 2>/dev/null) || true
+	if [[ $default == *"Depends: mysql-server-core-"* ]]; then
 		unpack distribution default-mysql-server-core
 	else
 		unpack unstable mysql-server-core
@@ -135,14 +129,15 @@ mysql_program_version() {
 
 mysql_create() {
 	mysql_family_users >"$home/mysql/users.sql"
-	run_as_server "${mysql[@]}" --initialize-insecure --innodb-redo-log-capacity=32M
+	run_as_server "${mysqld[@]}" --datadir="$home/mysql/data" --tmpdir="$home/mysql/tmp" --innodb-redo-log-capacity=32M \
+		--initialize-insecure
 }
 
 mysql_run() {
-	become "${mysql[@]}" --port="$mysql_port" --bind-address=127.0.0.1 --socket="$home/mysql/socket" \
+	become "${mysqld[@]}" --datadir="$home/mysql/data" --tmpdir="$home/mysql/tmp" --innodb-redo-log-capacity=32M \
+		--port="$mysql_port" --mysqlx=OFF --bind-address=127.0.0.1 --socket="$home/mysql/socket" --secure-file-priv= \
 		--init-file="$home/mysql/users.sql" --max-connections=200 --max-connect-errors=1000000 \
-		--performance-schema=OFF --innodb-buffer-pool-size=64M --innodb-log-buffer-size=8M \
-		--innodb-redo-log-capacity=32M --table-open-cache=400
+		--performance-schema=OFF --innodb-buffer-pool-size=64M --innodb-log-buffer-size=8M --table-open-cache=400
 }
 
 # Read at each start. Everything that a test could want to do is allowed.
@@ -157,7 +152,6 @@ mysql_family_users() {
 
 mysql_ready() { greets "$mysql_port"; }
 
-# What another one would believe as long as the system has not forgotten the dead process.
 mysql_ended() { rm -f "$home"/mysql/socket*; }
 
 # The first packet of the protocol is the server's: three bytes of length, a number, the version of the protocol, 10, and
@@ -171,10 +165,9 @@ mariadb_fetch() {
 	mariadb_share=$(echo "$tree"/usr/share/m*/charsets) # mysql or, since MariaDB 11, mariadb
 	mariadb_share=${mariadb_share%/charsets}
 	clean+=(LD_LIBRARY_PATH="$(libraries)")
-	mariadb=(
-		"$tree/usr/sbin/mariadbd" --no-defaults --basedir="$tree/usr"
+	mariadbd=(
+		"$tree/usr/sbin/mariadbd" --no-defaults --basedir="$tree/usr" --plugin-dir="$tree/usr/lib/mysql/plugin"
 		--lc-messages-dir="$mariadb_share" --character-sets-dir="$mariadb_share/charsets"
-		--plugin-dir="$tree/usr/lib/mysql/plugin" --datadir="$home/mariadb/data" --tmpdir="$home/mariadb/tmp" --innodb-log-file-size=32M
 	)
 }
 
@@ -197,11 +190,13 @@ mariadb_create() {
 			cat "$mariadb_share"/m*_$each.sql
 		done
 	} >"$home/mariadb/bootstrap.sql"
-	run_as_server "${mariadb[@]}" --bootstrap --skip-log-bin <"$home/mariadb/bootstrap.sql"
+	run_as_server "${mariadbd[@]}" --datadir="$home/mariadb/data" --innodb-log-file-size=32M --bootstrap \
+		<"$home/mariadb/bootstrap.sql"
 }
 
 mariadb_run() {
-	become "${mariadb[@]}" --port="$mariadb_port" --bind-address=127.0.0.1 --socket="$home/mariadb/socket" \
+	become "${mariadbd[@]}" --datadir="$home/mariadb/data" --tmpdir="$home/mariadb/tmp" --innodb-log-file-size=32M \
+		--port="$mariadb_port" --bind-address=127.0.0.1 --socket="$home/mariadb/socket" \
 		--init-file="$home/mariadb/users.sql" --max-connections=200 --max-connect-errors=1000000 \
 		--innodb-buffer-pool-size=64M
 }

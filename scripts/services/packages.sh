@@ -28,7 +28,7 @@ set_cache() { # the servers' user must be able to read it, so root's is not in r
 # runs may want it at once, also from other clones.
 find_tree() {
 	tree=$cache/$1-$({ declare -f "$1_unpack" && cat "$here/$1".* 2>/dev/null || true; } | cksum | cut -d ' ' -f 1)
-	[[ ! -e $tree/VERSION ]] || return 0
+	version=$(cat "$tree/VERSION" 2>/dev/null) && return
 	exec 7>"$tree.lock"
 	flock -w "$FETCH_SECONDS" 7 || fail "another run has been fetching it for $FETCH_SECONDS s"
 	if [[ ! -e $tree/VERSION ]]; then
@@ -40,6 +40,7 @@ find_tree() {
 		mv "$tree/VERSION.new" "$tree/VERSION"
 	fi
 	exec 7>&-
+	version=$(<"$tree/VERSION")
 }
 
 # unpack REPOSITORY PACKAGE...: into tree, the packages and all they need that the machine lacks.
@@ -68,14 +69,13 @@ libraries() {
 	echo "${all[*]}"
 }
 
-# The machine's own distribution. Our servers are struck from the list of what is installed, so that they are always
-# fetched; what else they need is taken from the machine, if it is there.
+# The machine's own distribution. The servers are always fetched, also those that are installed, whose settings and state
+# are not ours; what else they need is taken from the machine, if it is there.
 use_distribution() {
 	local new=$cache/distribution.apt/status.$BASHPID
-	command -v apt-get dpkg-deb >/dev/null || fail "this needs Debian or Ubuntu: apt-get and dpkg-deb are not here"
-	[[ -e $cache/distribution.apt/conf ]] || repository distribution '' ''
-	awk -v RS= -v ORS='\n\n' '$2 !~ /^(postgresql|libpq|pgbouncer|mariadb|mysql|galera|erlang|rabbitmq)/' \
-		/var/lib/dpkg/status >"$new"
+	command -v apt-get >/dev/null || fail "there is no apt-get: this is not Debian or Ubuntu"
+	repository distribution '' ''
+	awk -f "$here/installed.awk" /var/lib/dpkg/status >"$new"
 	mv "$new" "$cache/distribution.apt/status"
 	refresh distribution 360
 }
@@ -86,17 +86,18 @@ use_unstable() {
 	local site
 	use_distribution
 	site=$(apt-get -c "$cache/distribution.apt/conf" indextargets --format '$(REPO_URI)' \
-		'Created-By: Packages' 'Origin: Debian' 'Label: Debian' 'Component: main' | head -n 1)
+		'Created-By: Packages' 'Origin: Debian' 'Label: Debian' 'Component: main' | sed -n 1p)
 	[[ $site ]] || fail "apt has no mirror of Debian in its sources"
-	[[ -e $cache/unstable.apt/conf ]] || repository unstable \
+	repository unstable \
 		"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $site sid main" /dev/null
 	refresh unstable 360
 }
 
-# repository NAME SOURCE STATUS: apt's settings for it. An empty SOURCE stands for the machine's own sources.
+# repository NAME SOURCE STATUS: apt's settings for it. An empty SOURCE stands for the machine's own sources, an empty STATUS
+# for what use_distribution writes.
 repository() {
-	local new=$cache/$1.apt.$BASHPID dir=$cache/$1.apt
-	mkdir -p "$new/lists/partial" "$new/cache/archives/partial"
+	local dir=$cache/$1.apt new=$cache/$1.apt/new.$BASHPID
+	mkdir -p "$dir/lists/partial" "$dir/cache/archives/partial"
 	{
 		echo "Dir::State \"$dir\";"
 		echo "Dir::State::Lists \"$dir/lists\";"
@@ -105,22 +106,12 @@ repository() {
 		if [[ $2 ]]; then
 			echo "Dir::Etc::SourceList \"$dir/sources.list\";"
 			echo 'Dir::Etc::SourceParts "/dev/null";'
-			echo "$2" >"$new/sources.list"
+			echo "$2" >"$new"
+			mv "$new" "$dir/sources.list"
 		fi
-		# It is for this user alone, and locked by us. What the machine does after an update is not for our folders.
-		echo 'APT::Sandbox::User "root";'
-		echo 'Debug::NoLocking "true";'
-		echo '#clear APT::Update::Post-Invoke;'
-		echo '#clear APT::Update::Post-Invoke-Success;'
-		echo '#clear DPkg::Post-Invoke;'
-		# Names and descriptions of the programs in packages are not needed.
-		echo '#clear Acquire::IndexTargets::deb::DEP-11;'
-		echo 'Acquire::Languages "none";'
-		echo 'Acquire::Retries "3";'
-		echo 'Acquire::http::Timeout "30";'
-		echo 'Acquire::https::Timeout "30";'
-	} >"$new/conf"
-	mv -T "$new" "$dir" 2>/dev/null || rm -rf "$new" # another run was faster
+		cat "$here/apt.conf"
+	} >"$new.conf"
+	mv "$new.conf" "$dir/conf"
 }
 
 # refresh REPOSITORY MINUTES: its index is not older than that.
@@ -156,7 +147,7 @@ find_java() {
 
 install_on_machine() {
 	local root=()
-	((EUID)) && root=(sudo)
+	((EUID == 0)) || root=(sudo)
 	say kafka "installing $* on this machine"
 	"${root[@]}" apt-get update --quiet >>"$log/$name.fetch.log" 2>&1 || true # one source of many may be down
 	DEBIAN_FRONTEND=noninteractive timeout "$FETCH_SECONDS" \
