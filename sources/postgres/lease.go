@@ -143,28 +143,29 @@ func (src *Source) recover(ctx context.Context, tx pgx.Tx, owner string, taken [
 		if len(announced[part]) == 0 {
 			continue
 		}
-		if taken[i].Recovered, err = src.countCrashes(ctx, tx, owner, part, announced[part], hold); err != nil {
+		if taken[i].Recovered, err = src.countCrashes(ctx, tx, owner, announced[part], hold); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// crashed: table, partition, seqs, crashes that bury, whether to hold, by whom. It notes why rows are no longer pending.
+// crashed: table, seqs, crashes that bury, whether to hold, by whom. It notes why rows are no longer pending. They are found by their
+// seqs, as in a step.
 const crashed = `WITH counted AS (
 		UPDATE {table} SET {deliveries} = {deliveries} + 1, {crashes} = {crashes} + 1,
-			{state} = CASE WHEN {crashes} + 1 >= $4::integer THEN 'dead' WHEN $5::boolean THEN 'held' ELSE 'pending' END,
-			{last_error} = CASE WHEN {crashes} + 1 >= $4 THEN 'crash' WHEN $5 THEN 'uncertain' ELSE {last_error} END
-		WHERE {part} = $2::integer AND {order} = ANY ($3::bigint[]) AND {state} = 'pending'
+			{state} = CASE WHEN {crashes} + 1 >= $3::integer THEN 'dead' WHEN $4::boolean THEN 'held' ELSE 'pending' END,
+			{last_error} = CASE WHEN {crashes} + 1 >= $3 THEN 'crash' WHEN $4 THEN 'uncertain' ELSE {last_error} END
+		WHERE {order} = ANY ($2::bigint[]) AND CASE {state} WHEN 'pending' THEN true END
 		RETURNING {order}::bigint AS seq, {state} AS state, {crashes} AS crashes, {deliveries} AS deliveries
 	), noted AS (
 		INSERT INTO {connectd_attempt} (tbl, seq, at, deliveries, code, message, by, duration_us)
-		SELECT $1::text, seq, {now}, deliveries, CASE state WHEN 'dead' THEN 'crash' ELSE 'uncertain' END, '', $6::text, 0 FROM counted WHERE state <> 'pending'
+		SELECT $1::text, seq, {now}, deliveries, CASE state WHEN 'dead' THEN 'crash' ELSE 'uncertain' END, '', $5::text, 0 FROM counted WHERE state <> 'pending'
 	)
 	SELECT seq, state, crashes FROM counted ORDER BY seq`
 
-func (src *Source) countCrashes(ctx context.Context, tx pgx.Tx, owner string, part int32, seqs []int64, hold bool) ([]core.Recovered, error) {
-	rows, err := tx.Query(ctx, src.text.fill(crashed), src.s.table.name, part, seqs, int32(core.MaxCrashes), hold, core.CleanText(owner))
+func (src *Source) countCrashes(ctx context.Context, tx pgx.Tx, owner string, seqs []int64, hold bool) ([]core.Recovered, error) {
+	rows, err := tx.Query(ctx, src.text.fill(crashed), src.s.table.name, seqs, int32(core.MaxCrashes), hold, core.CleanText(owner))
 	if err != nil {
 		return nil, err
 	}

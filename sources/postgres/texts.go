@@ -16,7 +16,7 @@ type texts struct {
 
 func (s *schema) texts() texts {
 	c := &s.cols
-	pairs := []string{"{table}", s.table.quoted(), "{part}", s.partition(), "{now}", "clock_timestamp()", "{durable}", durable}
+	pairs := []string{"{table}", s.table.quoted(), "{part}", s.partition(), "{position}", s.position(), "{now}", "clock_timestamp()", "{durable}", durable}
 	for _, name := range ownTables {
 		pairs = append(pairs, "{"+name+"}", s.beside(strings.TrimPrefix(name, "connectd_")))
 	}
@@ -105,11 +105,11 @@ func (t texts) fetch(columns string, leaveOut, cut bool) string {
 		next = 7
 	}
 	if cut {
-		before = `, sum({size}) OVER (ORDER BY {order} ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING) AS "connectd before"`
+		before = `, sum({size}) OVER (ORDER BY {position} ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING) AS "connectd before"`
 		most = fmt.Sprintf(` WHERE coalesce("connectd before", 0) < $%d::bigint`, next)
 	}
-	page := `SELECT ` + columns + before + ` FROM {table} WHERE {part} = $1::integer AND {state} = 'pending' AND {order} > $2::bigint AND {order} <= $3::bigint` +
-		where + ` ORDER BY {order} LIMIT $4::bigint + 1`
+	page := `SELECT ` + columns + before + ` FROM {table} WHERE {part} = $1::integer AND {state} = 'pending' AND {position} > $2::bigint AND {position} <= $3::bigint` +
+		where + ` ORDER BY {position} LIMIT $4::bigint + 1`
 	if cut {
 		page = `SELECT * FROM (` + page + `) c` + most
 	}
