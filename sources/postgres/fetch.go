@@ -23,11 +23,12 @@ func (src *Source) Fetch(ctx context.Context, req core.FetchRequest) (core.Page,
 	}
 	text, args := src.text.request(req, upTo)
 	var page core.Page
-	err := src.try(ctx, "fetch", func() error {
-		if err := src.horizon.refresh(ctx, src.work); err != nil {
-			return err
-		}
-		rows, err := src.work.Query(ctx, text, args...)
+	err := src.try(ctx, "mark the time", func() error { return src.horizon.refresh(ctx, src.work) })
+	if err != nil {
+		return core.Page{}, err
+	}
+	err = src.guided(ctx, "fetch", func(q querier) error {
+		rows, err := q.Query(ctx, text, args...)
 		if err != nil {
 			return err
 		}

@@ -100,17 +100,31 @@ const durable = "CASE WHEN current_setting('synchronous_commit') = 'off' THEN se
 
 // transact runs f in a transaction, as often as try finds right.
 func (src *Source) transact(ctx context.Context, pool *pgxpool.Pool, what string, f func(tx pgx.Tx) error) error {
+	return src.try(ctx, what, func() error { return inTx(ctx, pool, begin, f) })
+}
+
+// guided runs a statement for which the planner needs our settings. Behind a pooler it has them for the time of a transaction.
+func (src *Source) guided(ctx context.Context, what string, f func(q querier) error) error {
 	return src.try(ctx, what, func() error {
-		tx, err := pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
-		if err != nil {
-			return err
+		if !src.pooled {
+			return f(src.work)
 		}
-		if err := f(tx); err != nil {
-			tx.Rollback(ctx)
-			return err
-		}
-		return tx.Commit(ctx)
+		return inTx(ctx, src.work, beginGuided, func(tx pgx.Tx) error { return f(tx) })
 	})
+}
+
+const beginGuided = begin + "; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off"
+
+func inTx(ctx context.Context, pool *pgxpool.Pool, begin string, f func(tx pgx.Tx) error) error {
+	tx, err := pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
+	if err != nil {
+		return err
+	}
+	if err := f(tx); err != nil {
+		tx.Rollback(ctx)
+		return err
+	}
+	return tx.Commit(ctx)
 }
 
 // pause waits d.
