@@ -523,3 +523,5 @@ func until(t testing.TB, what string, holds func() bool) {
 		time.Sleep(5 * time.Millisecond)
 	}
 }
+
+func cutTable(cfg postgres.Config) (schema, table string, found bool) { return strings.Cut(cfg.Table, ".") }
