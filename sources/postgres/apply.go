@@ -73,7 +73,7 @@ func lockOut(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0")
 		if err == nil {
 			// In the other protocol the statement's portal would stay, and with it its snapshot.
-			err = conn.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock($1::bigint)", pgx.QueryExecModeSimpleProtocol, initLock).Scan(&locked)
+			err = conn.QueryRow(ctx, fmt.Sprintf("SELECT pg_try_advisory_xact_lock(%d)", initLock), pgx.QueryExecModeSimpleProtocol).Scan(&locked)
 		}
 		if err == nil && !locked {
 			_, err = conn.Exec(ctx, "ROLLBACK")

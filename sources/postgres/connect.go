@@ -22,6 +22,7 @@ const (
 
 // tracked are the settings of a session that transaction poolers carry along for each client.
 var tracked = map[string]string{
+	"client_encoding":  "UTF8",
 	"application_name": "connectd",
 	"timezone":         "UTC",
 	"datestyle":        "ISO, MDY",
@@ -79,47 +80,77 @@ func reach(ctx context.Context, cfg Config) (*server, *pgx.Conn, error) {
 		return nil, nil, err
 	}
 	given := maps.Clone(c.ConnConfig.RuntimeParams)
-	direct := &server{cfg: c}
-	direct.settle(given, settings)
-	conn, err := pgx.ConnectConfig(ctx, c.ConnConfig)
-	var refused *pgconn.PgError
-	switch {
-	case errors.As(err, &refused) && refused.Code == "08P01" && strings.Contains(refused.Message, "startup parameter"):
-		// A pooler takes only the settings it can carry along.
-	case err != nil:
-		return nil, nil, fmt.Errorf("connect: %w", err)
-	default:
-		// A pooler gives its clients process numbers of its own.
-		var pid uint32
-		if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&pid); err != nil {
+	s := &server{cfg: c}
+	s.settle(given, settings)
+	conn, ours, err := s.greet(ctx)
+	if err == nil && !ours {
+		if conn != nil {
 			conn.Close(ctx)
-			return nil, nil, fmt.Errorf("connect: %w", err)
 		}
-		if pid == conn.PgConn().PID() {
-			return direct, conn, nil
+		s.pooled = true
+		s.settle(given, nil)
+		if !strings.Contains(cfg.DSN, "default_query_exec_mode") {
+			c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 		}
-		conn.Close(ctx)
+		conn, _, err = s.greet(ctx)
+		if err == nil && conn == nil {
+			err = errors.New("the pooler takes none of the parameters a session begins with")
+		}
 	}
-	pooled := &server{cfg: c, pooled: true}
-	pooled.settle(given, nil)
-	if !strings.Contains(cfg.DSN, "default_query_exec_mode") {
-		c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
-	}
-	if conn, err = pgx.ConnectConfig(ctx, c.ConnConfig); err != nil {
+	if err != nil {
 		return nil, nil, fmt.Errorf("connect: %w", err)
 	}
-	return pooled, conn, nil
+	return s, conn, s.encode(ctx, conn)
 }
 
-// settle gives the sessions what they are started with. What the DSN says goes before ours, the zone apart.
+// greet connects, and says whether the session is ours. It has no connection when a pooler refuses a parameter, since it takes
+// only those it can carry along.
+func (s *server) greet(ctx context.Context) (conn *pgx.Conn, ours bool, err error) {
+	conn, err = s.dial(ctx)
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) && refused.Code == protocolViolation && strings.Contains(refused.Message, "startup parameter") {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	var pid uint32
+	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&pid); err != nil {
+		conn.Close(ctx)
+		return nil, false, err
+	}
+	return conn, pid == conn.PgConn().PID(), nil // a pooler gives its clients process numbers of its own
+}
+
+// encode has text come as UTF-8, whatever the database's encoding. One without an encoding takes any bytes, and asked for UTF-8 it
+// would refuse a whole page for one row.
+func (s *server) encode(ctx context.Context, conn *pgx.Conn) error {
+	var encoding string
+	if err := conn.QueryRow(ctx, "SELECT getdatabaseencoding()", pgx.QueryExecModeSimpleProtocol).Scan(&encoding); err != nil {
+		conn.Close(ctx)
+		return fmt.Errorf("ask for the database's encoding: %w", err)
+	}
+	if encoding != "SQL_ASCII" {
+		return nil
+	}
+	s.cfg.ConnConfig.RuntimeParams["client_encoding"] = encoding
+	if s.cfg.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol {
+		s.cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // the other puts arguments into the text, and for that it must be UTF-8
+	}
+	return nil
+}
+
+// settle gives the sessions what they are started with. What the DSN says goes before ours, but for what decides how text and times come.
 func (s *server) settle(given map[string]string, ours map[string]string) {
 	params := map[string]string{}
 	maps.Copy(params, ours)
-	maps.Copy(params, tracked)
 	for name, value := range given {
-		if name = strings.ToLower(name); name != "timezone" && name != "datestyle" {
-			params[name] = value
-		}
+		params[strings.ToLower(name)] = value
+	}
+	name := params["application_name"]
+	maps.Copy(params, tracked)
+	if name != "" {
+		params["application_name"] = name
 	}
 	s.cfg.ConnConfig.RuntimeParams = params
 }

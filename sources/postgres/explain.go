@@ -13,7 +13,7 @@ import (
 // an index scan of the pending rows' index, and neither a sort nor a scan of the whole table.
 func (src *Source) FetchPlan(ctx context.Context, part int) (string, error) {
 	var lines []string
-	err := src.guided(ctx, "explain the fetch", func(q querier) error {
+	err := src.run(ctx, src.work, "explain the fetch", func(q querier) error {
 		lines = nil
 		rows, err := q.Query(ctx, `EXPLAIN (COSTS OFF) `+src.text.fetches[1][1],
 			int64(part), int64(0), int64(math.MaxInt64), int64(500), []int64{1}, []string{"key"}, int64(1<<20))

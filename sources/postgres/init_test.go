@@ -524,4 +524,6 @@ func until(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-func cutTable(cfg postgres.Config) (schema, table string, found bool) { return strings.Cut(cfg.Table, ".") }
+func cutTable(cfg postgres.Config) (schema, table string, found bool) {
+	return strings.Cut(cfg.Table, ".")
+}

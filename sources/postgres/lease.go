@@ -31,8 +31,8 @@ func (src *Source) Heartbeat(ctx context.Context, owner string, info []byte, ttl
 		s := string(info)
 		text = &s
 	}
-	err := src.try(ctx, "heartbeat", func() error {
-		return src.keep.QueryRow(ctx, src.text.fill(heartbeat), src.s.table.name, owner, text, ttl.Microseconds()).Scan(&pulse.Live, &pulse.Changes)
+	err := src.run(ctx, src.keep, "heartbeat", func(q querier) error {
+		return q.QueryRow(ctx, src.text.fill(heartbeat), src.s.table.name, owner, text, ttl.Microseconds()).Scan(&pulse.Live, &pulse.Changes)
 	})
 	if err == nil && src.deletePublished {
 		err = src.sumLedger(ctx)
@@ -43,8 +43,8 @@ func (src *Source) Heartbeat(ctx context.Context, owner string, info []byte, ttl
 // sumLedger adds the ledger's lines to the day's sum, so that there are never many. Several workers may do it at once: each line is
 // deleted once.
 func (src *Source) sumLedger(ctx context.Context) error {
-	return src.try(ctx, "sum the ledger", func() error {
-		_, err := src.keep.Exec(ctx, src.text.fill(`WITH lines AS (
+	return src.run(ctx, src.keep, "sum the ledger", func(q querier) error {
+		_, err := q.Exec(ctx, src.text.fill(`WITH lines AS (
 				DELETE FROM {connectd_ledger} WHERE tbl = $1::text AND n > 0 RETURNING day, state, count
 			)
 			INSERT INTO {connectd_ledger} AS l (tbl, day, state, n, count) SELECT $1, day, state, 0, sum(count) FROM lines GROUP BY day, state
@@ -55,8 +55,8 @@ func (src *Source) sumLedger(ctx context.Context) error {
 
 // Leave forgets owner.
 func (src *Source) Leave(ctx context.Context, owner string) error {
-	return src.try(ctx, "leave", func() error {
-		_, err := src.keep.Exec(ctx, src.text.fill(`DELETE FROM {connectd_worker} WHERE tbl = $1::text AND owner = $2::text`), src.s.table.name, owner)
+	return src.run(ctx, src.keep, "leave", func(q querier) error {
+		_, err := q.Exec(ctx, src.text.fill(`DELETE FROM {connectd_worker} WHERE tbl = $1::text AND owner = $2::text`), src.s.table.name, owner)
 		return err
 	})
 }
@@ -70,8 +70,8 @@ func (src *Source) Acquire(ctx context.Context, owner string, limit int, lease t
 		return nil, ctx.Err()
 	}
 	var any bool
-	err := src.try(ctx, "acquire", func() error {
-		return src.keep.QueryRow(ctx, src.text.fill(`SELECT EXISTS (SELECT 1`+takeable+`)`), src.s.table.name).Scan(&any)
+	err := src.run(ctx, src.keep, "acquire", func(q querier) error {
+		return q.QueryRow(ctx, src.text.fill(`SELECT EXISTS (SELECT 1`+takeable+`)`), src.s.table.name).Scan(&any)
 	})
 	if err != nil || !any {
 		return nil, err
@@ -188,9 +188,9 @@ func (src *Source) Renew(ctx context.Context, owner string, leases []core.Lease,
 		FROM unnest($4::integer[], $5::bigint[]) u (part, epoch)
 		WHERE l.tbl = $1::text AND l.owner = $2::text AND l.part = u.part AND l.epoch = u.epoch RETURNING l.part, l.epoch`)
 	var kept []core.Lease
-	err := src.try(ctx, "renew", func() error {
+	err := src.run(ctx, src.keep, "renew", func(q querier) error {
 		kept = nil
-		rows, err := src.keep.Query(ctx, text, src.s.table.name, owner, lease.Microseconds(), parts, epochs)
+		rows, err := q.Query(ctx, text, src.s.table.name, owner, lease.Microseconds(), parts, epochs)
 		if err != nil {
 			return err
 		}
@@ -211,8 +211,8 @@ func (src *Source) Renew(ctx context.Context, owner string, leases []core.Lease,
 func (src *Source) Release(ctx context.Context, owner string, l core.Lease) error {
 	text := src.text.fill(`UPDATE {connectd_lease} SET owner = NULL, lease_until = 'epoch'
 		WHERE tbl = $1::text AND part = $2::integer AND owner = $3::text AND epoch = $4::bigint AND lease_until > {now}`)
-	return src.try(ctx, "release", func() error {
-		tag, err := src.keep.Exec(ctx, text, src.s.table.name, int64(l.Part), owner, l.Epoch)
+	return src.run(ctx, src.keep, "release", func(q querier) error {
+		tag, err := q.Exec(ctx, text, src.s.table.name, int64(l.Part), owner, l.Epoch)
 		if err == nil && tag.RowsAffected() == 0 {
 			return core.ErrLeaseNotOwned
 		}

@@ -33,10 +33,10 @@ const lag = `SELECT p.*, s.*,
 // Lag counts what waits, up to lagBound rows of each kind.
 func (src *Source) Lag(ctx context.Context) (core.Lag, error) {
 	var l core.Lag
-	err := src.try(ctx, "lag", func() error {
+	err := src.run(ctx, src.work, "lag", func(q querier) error {
 		l = core.Lag{}
 		var oldest, due pgtype.Int8
-		err := src.work.QueryRow(ctx, src.text.fill(lag), src.s.table.name, int64(lagBound)).
+		err := q.QueryRow(ctx, src.text.fill(lag), src.s.table.name, int64(lagBound)).
 			Scan(&l.Pending, &l.Due, &l.Dead, &l.Held, &l.InFlight, &oldest, &due)
 		l.Oldest, l.OldestDue = max(microseconds(oldest.Int64), 0), max(microseconds(due.Int64), 0)
 		return err
@@ -102,9 +102,9 @@ func (src *Source) List(ctx context.Context, f core.Filter) ([]core.RowInfo, err
 	}
 	text := src.text.fill(`SELECT ` + infoColumns + ` FROM ` + from + ` WHERE {order} > $2::bigint` + more + ` ORDER BY {order} LIMIT $3::bigint`)
 	var list []core.RowInfo
-	err := src.try(ctx, "list", func() error {
+	err := src.run(ctx, src.work, "list", func(q querier) error {
 		list = nil
-		rows, err := src.work.Query(ctx, text, args...)
+		rows, err := q.Query(ctx, text, args...)
 		if err != nil {
 			return err
 		}

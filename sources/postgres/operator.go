@@ -80,9 +80,9 @@ func (src *Source) change(ctx context.Context, id, by, verb, set string, from ..
 func (src *Source) Workers(ctx context.Context) ([]core.WorkerInfo, error) {
 	text := src.text.fill(`SELECT owner, (extract(epoch FROM {now} - heartbeat) * 1000000)::bigint, info FROM {connectd_worker} WHERE tbl = $1::text ORDER BY owner`)
 	var list []core.WorkerInfo
-	err := src.try(ctx, "workers", func() error {
+	err := src.run(ctx, src.work, "workers", func(q querier) error {
 		list = nil
-		rows, err := src.work.Query(ctx, text, src.s.table.name)
+		rows, err := q.Query(ctx, text, src.s.table.name)
 		if err != nil {
 			return err
 		}
@@ -108,9 +108,9 @@ func (src *Source) Leases(ctx context.Context) ([]core.LeaseInfo, error) {
 			(SELECT coalesce(sum(cardinality(seqs)), 0) FROM {connectd_inflight} i WHERE i.tbl = l.tbl AND i.part = l.part)
 		FROM {connectd_lease} l WHERE tbl = $1::text ORDER BY part`)
 	var list []core.LeaseInfo
-	err := src.try(ctx, "leases", func() error {
+	err := src.run(ctx, src.work, "leases", func(q querier) error {
 		list = nil
-		rows, err := src.work.Query(ctx, text, src.s.table.name)
+		rows, err := q.Query(ctx, text, src.s.table.name)
 		if err != nil {
 			return err
 		}

@@ -62,7 +62,7 @@ func (src *Source) passed(ctx context.Context) (int64, error) {
 		return b.passed, nil
 	}
 	asked := time.Now()
-	err := src.try(ctx, "commit order", func() error { return b.ask(ctx, src.work, asked) })
+	err := src.run(ctx, src.work, "commit order", func(q querier) error { return b.ask(ctx, q, asked) })
 	if err != nil {
 		return 0, err
 	}
@@ -148,14 +148,14 @@ func (src *Source) HeldBack(ctx context.Context) (*Holdup, error) {
 		return nil, err
 	}
 	var h Holdup
-	err = src.try(ctx, "held back", func() error {
-		err := src.work.QueryRow(ctx, src.text.fill(`SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {state} = 'pending' AND {order} > $1::bigint LIMIT $2::bigint) r`),
+	err = src.run(ctx, src.work, "held back", func(q querier) error {
+		err := q.QueryRow(ctx, src.text.fill(`SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {state} = 'pending' AND {order} > $1::bigint LIMIT $2::bigint) r`),
 			passed, int64(lagBound)).Scan(&h.Rows)
 		if err != nil || h.Rows == 0 {
 			return err
 		}
 		var since int64
-		err = src.work.QueryRow(ctx, holder).Scan(&h.Holder, &since)
+		err = q.QueryRow(ctx, holder).Scan(&h.Holder, &since)
 		h.For = microseconds(since)
 		return err
 	})

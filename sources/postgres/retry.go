@@ -89,33 +89,33 @@ func (src *Source) reset() {
 	src.keep.Reset()
 }
 
-// begin pins what a transaction of several statements relies on, whatever the session has: each statement sees what was
-// committed before it began, and a worker that vanishes does not keep its locks.
-const begin = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = '10s'"
+// begin pins what our statements rely on, whatever the session has: each sees what was committed before it began, the planner keeps to
+// the indexes, and a worker that vanishes does not keep its locks.
+const begin = `BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off;
+	SET LOCAL idle_in_transaction_session_timeout = '10s'`
 
 // durable makes the transaction it is part of outlive a crash of the server, also where a role or database does without:
 // an announcement that is lost would be sent again without the mark. As a setting of the transaction it works through a
 // pooler, and being read at the commit it may come at any place.
 const durable = "CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END"
 
-// transact runs f in a transaction, as often as try finds right.
-func (src *Source) transact(ctx context.Context, pool *pgxpool.Pool, what string, f func(tx pgx.Tx) error) error {
-	return src.try(ctx, what, func() error { return inTx(ctx, pool, begin, f) })
-}
-
-// guided runs a statement for which the planner needs our settings. Behind a pooler it has them for the time of a transaction.
-func (src *Source) guided(ctx context.Context, what string, f func(q querier) error) error {
+// run runs one statement, as often as try finds right. Behind a pooler, where the session has no settings of ours, it is in a transaction
+// that has them.
+func (src *Source) run(ctx context.Context, pool *pgxpool.Pool, what string, f func(q querier) error) error {
 	return src.try(ctx, what, func() error {
-		if !src.pooled {
-			return f(src.work)
+		if src.pooled {
+			return inTx(ctx, pool, func(tx pgx.Tx) error { return f(tx) })
 		}
-		return inTx(ctx, src.work, beginGuided, func(tx pgx.Tx) error { return f(tx) })
+		return f(pool)
 	})
 }
 
-const beginGuided = begin + "; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off"
+// transact runs f in a transaction, as often as try finds right.
+func (src *Source) transact(ctx context.Context, pool *pgxpool.Pool, what string, f func(tx pgx.Tx) error) error {
+	return src.try(ctx, what, func() error { return inTx(ctx, pool, f) })
+}
 
-func inTx(ctx context.Context, pool *pgxpool.Pool, begin string, f func(tx pgx.Tx) error) error {
+func inTx(ctx context.Context, pool *pgxpool.Pool, f func(tx pgx.Tx) error) error {
 	tx, err := pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
 	if err != nil {
 		return err

@@ -12,9 +12,9 @@ import (
 // Step settles and announces in one statement, which is one transaction and one round trip, behind the fence.
 func (src *Source) Step(ctx context.Context, owner string, c core.Change) error {
 	st := src.newStep(owner, &c)
-	return src.try(ctx, "step", func() error {
+	return src.run(ctx, src.work, "step", func(q querier) error {
 		var owned int
-		if err := src.work.QueryRow(ctx, st.text, st.args...).Scan(&owned, nil); err != nil {
+		if err := q.QueryRow(ctx, st.text, st.args...).Scan(&owned, nil); err != nil {
 			return err
 		}
 		if owned == 0 {
