@@ -47,6 +47,8 @@ type server struct {
 	// pooled: a transaction pooler stands between. A session is not ours then: it has no settings, no prepared
 	// statements and no LISTEN.
 	pooled bool
+	// bytes: the database has no encoding and takes any bytes. Asked for UTF-8 it would refuse a whole page for one row.
+	bytes bool
 }
 
 // connection reads the DSN. Its error says nothing of the DSN's content, which may be a password in a wrong place.
@@ -122,21 +124,14 @@ func (s *server) greet(ctx context.Context) (conn *pgx.Conn, ours bool, err erro
 	return conn, pid == conn.PgConn().PID(), nil // a pooler gives its clients process numbers of its own
 }
 
-// encode has text come as UTF-8, whatever the database's encoding. One without an encoding takes any bytes, and asked for UTF-8 it
-// would refuse a whole page for one row.
+// encode looks at the database's encoding. Text is asked for as UTF-8, whatever that is.
 func (s *server) encode(ctx context.Context, conn *pgx.Conn) error {
 	var encoding string
 	if err := conn.QueryRow(ctx, "SELECT getdatabaseencoding()", pgx.QueryExecModeSimpleProtocol).Scan(&encoding); err != nil {
 		conn.Close(ctx)
 		return fmt.Errorf("ask for the database's encoding: %w", err)
 	}
-	if encoding != "SQL_ASCII" {
-		return nil
-	}
-	s.cfg.ConnConfig.RuntimeParams["client_encoding"] = encoding
-	if s.cfg.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol {
-		s.cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // the other puts arguments into the text, and for that it must be UTF-8
-	}
+	s.bytes = encoding == "SQL_ASCII"
 	return nil
 }
 
@@ -162,6 +157,12 @@ func (s *server) pool(ctx context.Context, limit int32) (*pgxpool.Pool, error) {
 		c.MaxConns = limit
 	}
 	c.MinConns, c.MinIdleConns = 0, 0
+	if s.bytes {
+		c.ConnConfig.RuntimeParams["client_encoding"] = "SQL_ASCII"
+		if c.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol {
+			c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // the other puts arguments into the text, which must be UTF-8 for that
+		}
+	}
 	p, err := pgxpool.NewWithConfig(ctx, c)
 	if err != nil {
 		return nil, fmt.Errorf("make a pool of connections: %w", err)

@@ -45,13 +45,9 @@ func (s *schema) texts() texts {
 	case "jsonb":
 		size += " / 8" // its text is never shorter than that
 	}
-	extra := "NULL::text[]"
-	if len(s.extra) > 0 {
-		list := make([]string, len(s.extra))
-		for i, h := range s.extra {
-			list[i] = quote(h.Column) + "::text"
-		}
-		extra = "ARRAY[" + strings.Join(list, ", ") + "]"
+	extra := ""
+	for _, h := range s.extra {
+		extra += ", " + quote(h.Column) + "::text"
 	}
 	pairs = append(pairs, "{created at}", created, "{bytes}", payload, "{size}", size, "{extra}", extra)
 	t := texts{names: strings.NewReplacer(pairs...)}
@@ -84,10 +80,10 @@ func (s *schema) fetched() string {
 // rowColumns are read for every row, in the order in which a scanner takes them. The wait and the time since the first failure
 // are microseconds. An application that delays a row may have written any time into available_at: no value of it, nor of the
 // time of insertion, may fail the page.
-const rowColumns = `{order}::bigint, {id}::text, {key}::text, {route}::text, {type}::text, {bytes}, {headers}::text, {extra}, {created at},
+const rowColumns = `{order}::bigint, {id}::text, {key}::text, {route}::text, {type}::text, {bytes}, {headers}::text, {created at},
 	{deliveries}, {attempts}, {crashes},
 	CASE WHEN {available_at} IS NULL THEN 0 ELSE (extract(epoch FROM greatest(least({available_at}, {now} + interval '100 years'), {now} - interval '100 years') - {now}) * 1000000)::bigint END,
-	CASE WHEN {failing_since} IS NULL THEN 0 ELSE (extract(epoch FROM {now} - {failing_since}) * 1000000)::bigint END`
+	CASE WHEN {failing_since} IS NULL THEN 0 ELSE (extract(epoch FROM {now} - {failing_since}) * 1000000)::bigint END{extra}`
 
 // fetch is one statement, so one snapshot, of which the first two columns tell; without rows it gives one of NULLs. It reads
 // one row more than the page may have, to know whether there are more. Its arguments are partition, after, up to, and limit;
