@@ -49,6 +49,8 @@ type server struct {
 	pooled bool
 	// bytes: the database has no encoding and takes any bytes. Asked for UTF-8 it would refuse a whole page for one row.
 	bytes bool
+	// anyText: every character can be stored.
+	anyText bool
 }
 
 // connection reads the DSN. Its error says nothing of the DSN's content, which may be a password in a wrong place.
@@ -132,6 +134,7 @@ func (s *server) encode(ctx context.Context, conn *pgx.Conn) error {
 		return fmt.Errorf("ask for the database's encoding: %w", err)
 	}
 	s.bytes = encoding == "SQL_ASCII"
+	s.anyText = s.bytes || encoding == "UTF8"
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -156,6 +157,33 @@ func TestTextThatIsNoUTF8(t *testing.T) {
 				t.Errorf("with the odd key excluded: %d rows, %v", len(page.Rows), err)
 			}
 		})
+	}
+}
+
+// A database whose encoding lacks most characters: what it has comes right, and failures are recorded all the same.
+func TestADatabaseInLatin1(t *testing.T) {
+	name := schemaOf(t) + "_db"
+	execute(t, "CREATE DATABASE "+name+" TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
+	t.Cleanup(func() { execute(t, "DROP DATABASE "+name+" WITH (FORCE)") })
+	w := start(t, postgres.Config{DSN: inDatabase(t, services.Postgres(t), name), Table: "public.outbox"}, 2)
+	executeAt(t, with(t, w.cfg.DSN, "client_encoding", "UTF8"), `INSERT INTO outbox (id, aggregateid, payload, type) VALUES ('é', 'ü', '\x80ff', 'ß')`)
+	row := pending(t, w.src)[2]
+	if r := row.Record; r.ID != "é" || r.Key != "ü" || r.Type != "ß" || string(r.Payload) != "\x80\xff" || row.Invalid != "" {
+		t.Errorf("the row: %+v", row)
+	}
+	c := core.Change{Lease: w.lease, Settle: []core.Settlement{{Seq: row.Record.Seq, State: core.Dead, Failure: &core.Failure{Code: "código", Message: "漢字 é"}}}}
+	if err := w.src.Step(t.Context(), "one", c); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.src.Heartbeat(t.Context(), "one", []byte(`"漢字"`), time.Minute); err != nil {
+		t.Error(err)
+	}
+	info, history, err := w.src.Show(t.Context(), "é")
+	if err != nil || info.State != core.Dead || len(history) != 1 {
+		t.Errorf("%+v, %+v, %v", info, history, err)
+	}
+	if _, _, err := w.src.Show(t.Context(), "漢"); !errors.Is(err, core.ErrNoRow) {
+		t.Errorf("show of an id that cannot be: %v", err)
 	}
 }
 

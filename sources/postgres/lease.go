@@ -14,7 +14,7 @@ import (
 // heartbeat: table, owner, info, microseconds in which a worker counts as live. Workers that are deleted are locked by nobody, so
 // that two heartbeats that delete each other's workers do not wait for each other.
 const heartbeat = `WITH me AS (
-		INSERT INTO {connectd_worker} (tbl, owner, heartbeat, info) VALUES ($1::text, $2::text, {now}, $3::text)
+		INSERT INTO {connectd_worker} (tbl, owner, heartbeat, info) VALUES ($1::text, $2::text, {now}, $3::bytea)
 		ON CONFLICT (tbl, owner) DO UPDATE SET heartbeat = {now}, info = excluded.info
 	), gone AS (
 		DELETE FROM {connectd_worker} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {connectd_worker}
@@ -26,13 +26,8 @@ const heartbeat = `WITH me AS (
 // Heartbeat tells that owner lives, and counts who does.
 func (src *Source) Heartbeat(ctx context.Context, owner string, info []byte, ttl time.Duration) (core.Pulse, error) {
 	var pulse core.Pulse
-	var text *string
-	if info != nil {
-		s := string(info)
-		text = &s
-	}
 	err := src.run(ctx, src.keep, "heartbeat", func(q querier) error {
-		return q.QueryRow(ctx, src.text.fill(heartbeat), src.s.table.name, owner, text, ttl.Microseconds()).Scan(&pulse.Live, &pulse.Changes)
+		return q.QueryRow(ctx, src.text.fill(heartbeat), src.s.table.name, owner, info, ttl.Microseconds()).Scan(&pulse.Live, &pulse.Changes)
 	})
 	if err == nil && src.deletePublished {
 		err = src.sumLedger(ctx)
@@ -69,11 +64,11 @@ func (src *Source) Acquire(ctx context.Context, owner string, limit int, lease t
 	if limit < 1 {
 		return nil, ctx.Err()
 	}
-	var any bool
+	var free bool
 	err := src.run(ctx, src.keep, "acquire", func(q querier) error {
-		return q.QueryRow(ctx, src.text.fill(`SELECT EXISTS (SELECT 1`+takeable+`)`), src.s.table.name).Scan(&any)
+		return q.QueryRow(ctx, src.text.fill(`SELECT EXISTS (SELECT 1`+takeable+`)`), src.s.table.name).Scan(&free)
 	})
-	if err != nil || !any {
+	if err != nil || !free {
 		return nil, err
 	}
 	var taken []core.Acquired
@@ -155,17 +150,17 @@ func (src *Source) recover(ctx context.Context, tx pgx.Tx, owner string, taken [
 const crashed = `WITH counted AS (
 		UPDATE {table} SET {deliveries} = {deliveries} + 1, {crashes} = {crashes} + 1,
 			{state} = CASE WHEN {crashes} + 1 >= $3::integer THEN 'dead' WHEN $4::boolean THEN 'held' ELSE 'pending' END,
-			{last_error} = CASE WHEN {crashes} + 1 >= $3 THEN 'crash' WHEN $4 THEN 'uncertain' ELSE {last_error} END
+			{last_error} = CASE WHEN {crashes} + 1 >= $3 THEN '` + core.ReasonCrash + `' WHEN $4 THEN '` + core.ReasonUncertain + `' ELSE {last_error} END
 		WHERE {order} = ANY ($2::bigint[]) AND CASE {state} WHEN 'pending' THEN true END
-		RETURNING {order}::bigint AS seq, {state} AS state, {crashes} AS crashes, {deliveries} AS deliveries
+		RETURNING {order}::bigint AS seq, {state} AS state, {crashes} AS crashes, {deliveries} AS deliveries, {last_error} AS reason
 	), noted AS (
 		INSERT INTO {connectd_attempt} (tbl, seq, at, deliveries, code, message, by, duration_us)
-		SELECT $1::text, seq, {now}, deliveries, CASE state WHEN 'dead' THEN 'crash' ELSE 'uncertain' END, '', $5::text, 0 FROM counted WHERE state <> 'pending'
+		SELECT $1::text, seq, {now}, deliveries, reason, '', $5::text, 0 FROM counted WHERE state <> 'pending'
 	)
 	SELECT seq, state, crashes FROM counted ORDER BY seq`
 
 func (src *Source) countCrashes(ctx context.Context, tx pgx.Tx, owner string, seqs []int64, hold bool) ([]core.Recovered, error) {
-	rows, err := tx.Query(ctx, src.text.fill(crashed), src.s.table.name, seqs, int32(core.MaxCrashes), hold, core.CleanText(owner))
+	rows, err := tx.Query(ctx, src.text.fill(crashed), src.s.table.name, seqs, int32(core.MaxCrashes), hold, src.clean(owner))
 	if err != nil {
 		return nil, err
 	}

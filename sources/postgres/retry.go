@@ -29,7 +29,8 @@ const (
 	lockNotAvailable     = "55P03"
 	invalidText          = "22P02" // no value of its type
 	outOfRange           = "22003"
-	invalidBytes         = "22021" // not in the database's encoding
+	invalidBytes         = "22021" // no text
+	untranslatable       = "22P05" // no text in the database's encoding
 	protocolViolation    = "08P01" // the parameters do not fit the statement: its description is old
 )
 

@@ -5,6 +5,8 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/connectd/connectd/core"
 )
@@ -29,10 +31,12 @@ type step struct {
 	text string
 	args []any
 	part string // the parameter for the partition
+	// clean makes text fit for a column.
+	clean func(string) string
 }
 
 func (src *Source) newStep(owner string, c *core.Change) *step {
-	st := &step{}
+	st := &step{clean: src.clean}
 	st.fence(src.s.table.name, owner, c.Lease)
 	var published, others []*core.Settlement
 	for i := range c.Settle {
@@ -151,8 +155,8 @@ func (st *step) settle(list []*core.Settlement, owner string) {
 			delays[i] = max(s.Delay.Microseconds(), 1)
 		}
 		if f := s.Failure; f != nil {
-			text, code := errorText(f), core.CleanText(f.Code)
-			errors[i], codes[i], messages[i], durations[i], sent[i] = &text, &code, core.CleanText(f.Message), f.Duration.Microseconds(), !f.Unsent
+			text, code := st.clean(errorText(f)), st.clean(f.Code)
+			errors[i], codes[i], messages[i], durations[i], sent[i] = &text, &code, st.clean(f.Message), f.Duration.Microseconds(), !f.Unsent
 		}
 	}
 	delay := l.row(st.arg("bigint[]", delays))
@@ -164,7 +168,7 @@ func (st *step) settle(list []*core.Settlement, owner string) {
 	code := l.of(st.arg("text[]", codes), "seq")
 	st.with("noted", `INSERT INTO {connectd_attempt} (tbl, seq, at, deliveries, code, message, by, duration_us)
 		SELECT `+tblParam+`, seq, {now}, CASE WHEN `+l.of(st.arg("boolean[]", sent), "seq")+` THEN deliveries ELSE 0 END, `+code+`, `+
-		l.of(st.arg("text[]", messages), "seq")+`, `+st.arg("text", core.CleanText(owner))+`, `+l.of(st.arg("bigint[]", durations), "seq")+`
+		l.of(st.arg("text[]", messages), "seq")+`, `+st.arg("text", st.clean(owner))+`, `+l.of(st.arg("bigint[]", durations), "seq")+`
 		FROM settled WHERE `+code+` IS NOT NULL`)
 	st.trim(list)
 }
@@ -233,7 +237,21 @@ func arrayText(seqs []int64) string {
 
 func errorText(f *core.Failure) string {
 	if f.Message == "" {
-		return core.CleanText(f.Code)
+		return f.Code
 	}
-	return core.CleanText(f.Code + ": " + f.Message)
+	return f.Code + ": " + f.Message
+}
+
+// clean makes text fit for a column of the database: recording a failure must not fail.
+func (src *Source) clean(text string) string {
+	text = core.CleanText(text)
+	if !src.ascii {
+		return text
+	}
+	return strings.Map(func(r rune) rune {
+		if r >= utf8.RuneSelf {
+			return '?'
+		}
+		return r
+	}, text)
 }

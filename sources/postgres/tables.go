@@ -142,7 +142,7 @@ func (s *schema) relayTables() []object {
 			"the outbox tables of this schema; changes counts operators' changes"},
 		{"table", "connectd_lease", "tbl text NOT NULL, part integer NOT NULL, owner text, epoch bigint NOT NULL DEFAULT 0, lease_until timestamp with time zone NOT NULL DEFAULT 'epoch', PRIMARY KEY (tbl, part)) WITH (fillfactor = 20, " + eager + ")",
 			"who may work on a partition, and until when"},
-		{"table", "connectd_worker", "tbl text NOT NULL, owner text NOT NULL, heartbeat timestamp with time zone NOT NULL, info text, PRIMARY KEY (tbl, owner)) WITH (fillfactor = 50, " + eager + ")",
+		{"table", "connectd_worker", "tbl text NOT NULL, owner text NOT NULL, heartbeat timestamp with time zone NOT NULL, info bytea, PRIMARY KEY (tbl, owner)) WITH (fillfactor = 50, " + eager + ")",
 			"which daemons live"},
 		{"table", "connectd_inflight", "tbl text NOT NULL, part integer NOT NULL, epoch bigint NOT NULL, batch bigint NOT NULL, seqs bigint[] NOT NULL, sent_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(), PRIMARY KEY (tbl, part, epoch, batch)) WITH (" + eager + ")",
 			"the rows that may have been sent and are not settled"},
