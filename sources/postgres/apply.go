@@ -72,7 +72,8 @@ func lockOut(ctx context.Context, conn *pgx.Conn) error {
 		var locked bool
 		_, err := conn.Exec(ctx, "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0")
 		if err == nil {
-			err = conn.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock($1::bigint)", initLock).Scan(&locked)
+			// In the other protocol the statement's portal would stay, and with it its snapshot.
+			err = conn.QueryRow(ctx, fmt.Sprintf("SELECT pg_try_advisory_xact_lock(%d)", initLock), pgx.QueryExecModeSimpleProtocol).Scan(&locked)
 		}
 		if err == nil && !locked {
 			_, err = conn.Exec(ctx, "ROLLBACK")

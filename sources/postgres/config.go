@@ -49,9 +49,11 @@ type Notify string
 // The producers that send a NOTIFY pay for it: such commits wait for each other in the whole cluster, which takes 25 to
 // 65 percent of single-row inserts. It is for outboxes that are quiet and must be quick.
 const (
-	NotifyOff      Notify = ""
-	NotifyProducer Notify = "producer" // applications call pg_notify with the channel of Channel, in the inserting transaction
-	NotifyTrigger  Notify = "trigger"  // a trigger does, once for each INSERT statement; init makes it
+	NotifyOff Notify = ""
+	// NotifyProducer: applications call pg_notify('connectd.SCHEMA.TABLE', '') in the inserting transaction. Where that is longer than
+	// a name may be, the channel is another, which the log names.
+	NotifyProducer Notify = "producer"
+	NotifyTrigger  Notify = "trigger" // a trigger does, once for each INSERT statement; init makes it
 )
 
 // Poll bounds a pause: Min after something was found, doubling up to Max.

@@ -22,6 +22,7 @@ const (
 
 // tracked are the settings of a session that transaction poolers carry along for each client.
 var tracked = map[string]string{
+	"client_encoding":  "UTF8",
 	"application_name": "connectd",
 	"timezone":         "UTC",
 	"datestyle":        "ISO, MDY",
@@ -46,6 +47,10 @@ type server struct {
 	// pooled: a transaction pooler stands between. A session is not ours then: it has no settings, no prepared
 	// statements and no LISTEN.
 	pooled bool
+	// bytes: the database has no encoding and takes any bytes. Asked for UTF-8 it would refuse a whole page for one row.
+	bytes bool
+	// anyText: every character can be stored.
+	anyText bool
 }
 
 // connection reads the DSN. Its error says nothing of the DSN's content, which may be a password in a wrong place.
@@ -79,47 +84,71 @@ func reach(ctx context.Context, cfg Config) (*server, *pgx.Conn, error) {
 		return nil, nil, err
 	}
 	given := maps.Clone(c.ConnConfig.RuntimeParams)
-	direct := &server{cfg: c}
-	direct.settle(given, settings)
-	conn, err := pgx.ConnectConfig(ctx, c.ConnConfig)
-	var refused *pgconn.PgError
-	switch {
-	case errors.As(err, &refused) && refused.Code == "08P01" && strings.Contains(refused.Message, "startup parameter"):
-		// A pooler takes only the settings it can carry along.
-	case err != nil:
-		return nil, nil, fmt.Errorf("connect: %w", err)
-	default:
-		// A pooler gives its clients process numbers of its own.
-		var pid uint32
-		if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&pid); err != nil {
+	s := &server{cfg: c}
+	s.settle(given, settings)
+	conn, ours, err := s.greet(ctx)
+	if err == nil && !ours {
+		if conn != nil {
 			conn.Close(ctx)
-			return nil, nil, fmt.Errorf("connect: %w", err)
 		}
-		if pid == conn.PgConn().PID() {
-			return direct, conn, nil
+		s.pooled = true
+		s.settle(given, nil)
+		if !strings.Contains(cfg.DSN, "default_query_exec_mode") {
+			c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 		}
-		conn.Close(ctx)
+		conn, _, err = s.greet(ctx)
+		if err == nil && conn == nil {
+			err = errors.New("the pooler takes none of the parameters a session begins with")
+		}
 	}
-	pooled := &server{cfg: c, pooled: true}
-	pooled.settle(given, nil)
-	if !strings.Contains(cfg.DSN, "default_query_exec_mode") {
-		c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
-	}
-	if conn, err = pgx.ConnectConfig(ctx, c.ConnConfig); err != nil {
+	if err != nil {
 		return nil, nil, fmt.Errorf("connect: %w", err)
 	}
-	return pooled, conn, nil
+	return s, conn, s.encode(ctx, conn)
 }
 
-// settle gives the sessions what they are started with. What the DSN says goes before ours, the zone apart.
+// greet connects, and says whether the session is ours. It has no connection when a pooler refuses a parameter, since it takes
+// only those it can carry along.
+func (s *server) greet(ctx context.Context) (conn *pgx.Conn, ours bool, err error) {
+	conn, err = s.dial(ctx)
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) && refused.Code == protocolViolation && strings.Contains(refused.Message, "startup parameter") {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	var pid uint32
+	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&pid); err != nil {
+		conn.Close(ctx)
+		return nil, false, err
+	}
+	return conn, pid == conn.PgConn().PID(), nil // a pooler gives its clients process numbers of its own
+}
+
+// encode looks at the database's encoding. Text is asked for as UTF-8, whatever that is.
+func (s *server) encode(ctx context.Context, conn *pgx.Conn) error {
+	var encoding string
+	if err := conn.QueryRow(ctx, "SELECT getdatabaseencoding()", pgx.QueryExecModeSimpleProtocol).Scan(&encoding); err != nil {
+		conn.Close(ctx)
+		return fmt.Errorf("ask for the database's encoding: %w", err)
+	}
+	s.bytes = encoding == "SQL_ASCII"
+	s.anyText = s.bytes || encoding == "UTF8"
+	return nil
+}
+
+// settle gives the sessions what they are started with. What the DSN says goes before ours, but for what decides how text and times come.
 func (s *server) settle(given map[string]string, ours map[string]string) {
 	params := map[string]string{}
 	maps.Copy(params, ours)
-	maps.Copy(params, tracked)
 	for name, value := range given {
-		if name = strings.ToLower(name); name != "timezone" && name != "datestyle" {
-			params[name] = value
-		}
+		params[strings.ToLower(name)] = value
+	}
+	name := params["application_name"]
+	maps.Copy(params, tracked)
+	if name != "" {
+		params["application_name"] = name
 	}
 	s.cfg.ConnConfig.RuntimeParams = params
 }
@@ -131,6 +160,12 @@ func (s *server) pool(ctx context.Context, limit int32) (*pgxpool.Pool, error) {
 		c.MaxConns = limit
 	}
 	c.MinConns, c.MinIdleConns = 0, 0
+	if s.bytes {
+		c.ConnConfig.RuntimeParams["client_encoding"] = "SQL_ASCII"
+		if c.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol {
+			c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // the other puts arguments into the text, which must be UTF-8 for that
+		}
+	}
 	p, err := pgxpool.NewWithConfig(ctx, c)
 	if err != nil {
 		return nil, fmt.Errorf("make a pool of connections: %w", err)

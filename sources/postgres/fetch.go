@@ -23,11 +23,12 @@ func (src *Source) Fetch(ctx context.Context, req core.FetchRequest) (core.Page,
 	}
 	text, args := src.text.request(req, upTo)
 	var page core.Page
-	err := src.try(ctx, "fetch", func() error {
-		if err := src.horizon.refresh(ctx, src.work); err != nil {
-			return err
-		}
-		rows, err := src.work.Query(ctx, text, args...)
+	err := src.run(ctx, src.work, "mark the time", func(q querier) error { return src.horizon.refresh(ctx, q) })
+	if err != nil {
+		return core.Page{}, err
+	}
+	err = src.run(ctx, src.work, "fetch", func(q querier) error {
+		rows, err := q.Query(ctx, text, args...)
 		if err != nil {
 			return err
 		}
@@ -108,9 +109,9 @@ func (src *Source) Blocking(ctx context.Context, part int, dead bool) ([]core.Bl
 	text := src.text.fill(`SELECT {key}::text COLLATE "C", min({order})::bigint FROM {table}
 		WHERE {part} = $1::integer AND ` + which + ` AND {key} IS NOT NULL GROUP BY 1 ORDER BY 2`)
 	var blocks []core.Block
-	err := src.try(ctx, "blocking", func() error {
+	err := src.run(ctx, src.work, "blocking", func(q querier) error {
 		blocks = nil
-		rows, err := src.work.Query(ctx, text, int64(part))
+		rows, err := q.Query(ctx, text, int64(part))
 		if err != nil {
 			return err
 		}

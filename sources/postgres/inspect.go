@@ -51,6 +51,7 @@ type column struct {
 	notNull   bool
 	identity  bool
 	generated bool
+	sequence  string // that belongs to it
 }
 
 // inspect reads the schema and settles which column is what. It changes nothing.
@@ -117,14 +118,15 @@ func (s *schema) readTable(ctx context.Context, q querier) error {
 
 func (s *schema) readColumns(ctx context.Context, q querier) error {
 	rows, err := q.Query(ctx, `SELECT a.attname::text, format_type(CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END, NULL),
-			coalesce(pg_get_expr(d.adbin, d.adrelid), ''), a.attnotnull, a.attidentity <> '', a.attgenerated <> ''
+			coalesce(pg_get_expr(d.adbin, d.adrelid), ''), a.attnotnull, a.attidentity <> '', a.attgenerated <> '',
+			coalesce((SELECT relname::text FROM pg_class WHERE oid = pg_get_serial_sequence($1::text, a.attname)::regclass), '')
 		FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
 		WHERE a.attrelid = to_regclass($1::text) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`, s.table.quoted())
 	if err != nil {
 		return err
 	}
 	var c column
-	_, err = pgx.ForEachRow(rows, []any{&c.name, &c.kind, &c.byDefault, &c.notNull, &c.identity, &c.generated}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&c.name, &c.kind, &c.byDefault, &c.notNull, &c.identity, &c.generated, &c.sequence}, func() error {
 		s.found[c.name] = c
 		return nil
 	})
@@ -255,7 +257,7 @@ func (s *schema) settleOrder(cfg Config) error {
 	c, found := s.found[s.cols.order]
 	id := s.found[s.cols.id]
 	switch {
-	case found && strings.Contains(c.byDefault, s.sequenceName()):
+	case found && c.sequence == s.sequenceName():
 		s.bySequence = true
 	case found && !numbered(c):
 		return fmt.Errorf("the order column %s is no integer that the server numbers, NOT NULL and with a sequence or as an identity (map columns.order to a name the table has not, and init adds such a column)", c.name)

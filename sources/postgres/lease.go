@@ -14,7 +14,7 @@ import (
 // heartbeat: table, owner, info, microseconds in which a worker counts as live. Workers that are deleted are locked by nobody, so
 // that two heartbeats that delete each other's workers do not wait for each other.
 const heartbeat = `WITH me AS (
-		INSERT INTO {connectd_worker} (tbl, owner, heartbeat, info) VALUES ($1::text, $2::text, {now}, $3::text)
+		INSERT INTO {connectd_worker} (tbl, owner, heartbeat, info) VALUES ($1::text, $2::text, {now}, $3::bytea)
 		ON CONFLICT (tbl, owner) DO UPDATE SET heartbeat = {now}, info = excluded.info
 	), gone AS (
 		DELETE FROM {connectd_worker} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {connectd_worker}
@@ -26,13 +26,8 @@ const heartbeat = `WITH me AS (
 // Heartbeat tells that owner lives, and counts who does.
 func (src *Source) Heartbeat(ctx context.Context, owner string, info []byte, ttl time.Duration) (core.Pulse, error) {
 	var pulse core.Pulse
-	var text *string
-	if info != nil {
-		s := string(info)
-		text = &s
-	}
-	err := src.try(ctx, "heartbeat", func() error {
-		return src.keep.QueryRow(ctx, src.text.fill(heartbeat), src.s.table.name, owner, text, ttl.Microseconds()).Scan(&pulse.Live, &pulse.Changes)
+	err := src.run(ctx, src.keep, "heartbeat", func(q querier) error {
+		return q.QueryRow(ctx, src.text.fill(heartbeat), src.s.table.name, owner, info, ttl.Microseconds()).Scan(&pulse.Live, &pulse.Changes)
 	})
 	if err == nil && src.deletePublished {
 		err = src.sumLedger(ctx)
@@ -43,8 +38,8 @@ func (src *Source) Heartbeat(ctx context.Context, owner string, info []byte, ttl
 // sumLedger adds the ledger's lines to the day's sum, so that there are never many. Several workers may do it at once: each line is
 // deleted once.
 func (src *Source) sumLedger(ctx context.Context) error {
-	return src.try(ctx, "sum the ledger", func() error {
-		_, err := src.keep.Exec(ctx, src.text.fill(`WITH lines AS (
+	return src.run(ctx, src.keep, "sum the ledger", func(q querier) error {
+		_, err := q.Exec(ctx, src.text.fill(`WITH lines AS (
 				DELETE FROM {connectd_ledger} WHERE tbl = $1::text AND n > 0 RETURNING day, state, count
 			)
 			INSERT INTO {connectd_ledger} AS l (tbl, day, state, n, count) SELECT $1, day, state, 0, sum(count) FROM lines GROUP BY day, state
@@ -55,8 +50,8 @@ func (src *Source) sumLedger(ctx context.Context) error {
 
 // Leave forgets owner.
 func (src *Source) Leave(ctx context.Context, owner string) error {
-	return src.try(ctx, "leave", func() error {
-		_, err := src.keep.Exec(ctx, src.text.fill(`DELETE FROM {connectd_worker} WHERE tbl = $1::text AND owner = $2::text`), src.s.table.name, owner)
+	return src.run(ctx, src.keep, "leave", func(q querier) error {
+		_, err := q.Exec(ctx, src.text.fill(`DELETE FROM {connectd_worker} WHERE tbl = $1::text AND owner = $2::text`), src.s.table.name, owner)
 		return err
 	})
 }
@@ -69,11 +64,11 @@ func (src *Source) Acquire(ctx context.Context, owner string, limit int, lease t
 	if limit < 1 {
 		return nil, ctx.Err()
 	}
-	var any bool
-	err := src.try(ctx, "acquire", func() error {
-		return src.keep.QueryRow(ctx, src.text.fill(`SELECT EXISTS (SELECT 1`+takeable+`)`), src.s.table.name).Scan(&any)
+	var free bool
+	err := src.run(ctx, src.keep, "acquire", func(q querier) error {
+		return q.QueryRow(ctx, src.text.fill(`SELECT EXISTS (SELECT 1`+takeable+`)`), src.s.table.name).Scan(&free)
 	})
-	if err != nil || !any {
+	if err != nil || !free {
 		return nil, err
 	}
 	var taken []core.Acquired
@@ -143,28 +138,29 @@ func (src *Source) recover(ctx context.Context, tx pgx.Tx, owner string, taken [
 		if len(announced[part]) == 0 {
 			continue
 		}
-		if taken[i].Recovered, err = src.countCrashes(ctx, tx, owner, part, announced[part], hold); err != nil {
+		if taken[i].Recovered, err = src.countCrashes(ctx, tx, owner, announced[part], hold); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// crashed: table, partition, seqs, crashes that bury, whether to hold, by whom. It notes why rows are no longer pending.
+// crashed: table, seqs, crashes that bury, whether to hold, by whom. It notes why rows are no longer pending. They are found by their
+// seqs, as in a step.
 const crashed = `WITH counted AS (
 		UPDATE {table} SET {deliveries} = {deliveries} + 1, {crashes} = {crashes} + 1,
-			{state} = CASE WHEN {crashes} + 1 >= $4::integer THEN 'dead' WHEN $5::boolean THEN 'held' ELSE 'pending' END,
-			{last_error} = CASE WHEN {crashes} + 1 >= $4 THEN 'crash' WHEN $5 THEN 'uncertain' ELSE {last_error} END
-		WHERE {part} = $2::integer AND {order} = ANY ($3::bigint[]) AND {state} = 'pending'
-		RETURNING {order}::bigint AS seq, {state} AS state, {crashes} AS crashes, {deliveries} AS deliveries
+			{state} = CASE WHEN {crashes} + 1 >= $3::integer THEN 'dead' WHEN $4::boolean THEN 'held' ELSE 'pending' END,
+			{last_error} = CASE WHEN {crashes} + 1 >= $3 THEN '` + core.ReasonCrash + `' WHEN $4 THEN '` + core.ReasonUncertain + `' ELSE {last_error} END
+		WHERE {order} = ANY ($2::bigint[]) AND CASE {state} WHEN 'pending' THEN true END
+		RETURNING {order}::bigint AS seq, {state} AS state, {crashes} AS crashes, {deliveries} AS deliveries, {last_error} AS reason
 	), noted AS (
 		INSERT INTO {connectd_attempt} (tbl, seq, at, deliveries, code, message, by, duration_us)
-		SELECT $1::text, seq, {now}, deliveries, CASE state WHEN 'dead' THEN 'crash' ELSE 'uncertain' END, '', $6::text, 0 FROM counted WHERE state <> 'pending'
+		SELECT $1::text, seq, {now}, deliveries, reason, '', $5::text, 0 FROM counted WHERE state <> 'pending'
 	)
 	SELECT seq, state, crashes FROM counted ORDER BY seq`
 
-func (src *Source) countCrashes(ctx context.Context, tx pgx.Tx, owner string, part int32, seqs []int64, hold bool) ([]core.Recovered, error) {
-	rows, err := tx.Query(ctx, src.text.fill(crashed), src.s.table.name, part, seqs, int32(core.MaxCrashes), hold, core.CleanText(owner))
+func (src *Source) countCrashes(ctx context.Context, tx pgx.Tx, owner string, seqs []int64, hold bool) ([]core.Recovered, error) {
+	rows, err := tx.Query(ctx, src.text.fill(crashed), src.s.table.name, seqs, int32(core.MaxCrashes), hold, src.clean(owner))
 	if err != nil {
 		return nil, err
 	}
@@ -187,9 +183,9 @@ func (src *Source) Renew(ctx context.Context, owner string, leases []core.Lease,
 		FROM unnest($4::integer[], $5::bigint[]) u (part, epoch)
 		WHERE l.tbl = $1::text AND l.owner = $2::text AND l.part = u.part AND l.epoch = u.epoch RETURNING l.part, l.epoch`)
 	var kept []core.Lease
-	err := src.try(ctx, "renew", func() error {
+	err := src.run(ctx, src.keep, "renew", func(q querier) error {
 		kept = nil
-		rows, err := src.keep.Query(ctx, text, src.s.table.name, owner, lease.Microseconds(), parts, epochs)
+		rows, err := q.Query(ctx, text, src.s.table.name, owner, lease.Microseconds(), parts, epochs)
 		if err != nil {
 			return err
 		}
@@ -210,8 +206,8 @@ func (src *Source) Renew(ctx context.Context, owner string, leases []core.Lease,
 func (src *Source) Release(ctx context.Context, owner string, l core.Lease) error {
 	text := src.text.fill(`UPDATE {connectd_lease} SET owner = NULL, lease_until = 'epoch'
 		WHERE tbl = $1::text AND part = $2::integer AND owner = $3::text AND epoch = $4::bigint AND lease_until > {now}`)
-	return src.try(ctx, "release", func() error {
-		tag, err := src.keep.Exec(ctx, text, src.s.table.name, int64(l.Part), owner, l.Epoch)
+	return src.run(ctx, src.keep, "release", func(q querier) error {
+		tag, err := q.Exec(ctx, text, src.s.table.name, int64(l.Part), owner, l.Epoch)
 		if err == nil && tag.RowsAffected() == 0 {
 			return core.ErrLeaseNotOwned
 		}

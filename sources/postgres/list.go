@@ -25,18 +25,18 @@ const lag = `SELECT p.*, s.*,
 			SELECT {state} AS state FROM {table} WHERE {state} IN ('dead', 'held') LIMIT $2 + 1) r) s,
 		(SELECT min(first.created) AS oldest, min(due.created) AS oldest_due
 			FROM (SELECT part FROM {connectd_lease} WHERE tbl = $1) l
-			LEFT JOIN LATERAL (SELECT {created at} AS created FROM {table} WHERE {part} = l.part AND {state} = 'pending' ORDER BY {order} LIMIT 1) first ON true
+			LEFT JOIN LATERAL (SELECT {created at} AS created FROM {table} WHERE {part} = l.part AND {state} = 'pending' ORDER BY {position} LIMIT 1) first ON true
 			LEFT JOIN LATERAL (SELECT created FROM (
 				SELECT {created at} AS created, {available_at} IS NULL OR {available_at} <= {now} AS due FROM {table}
-				WHERE {part} = l.part AND {state} = 'pending' ORDER BY {order} LIMIT 10000) r WHERE due LIMIT 1) due ON true) o`
+				WHERE {part} = l.part AND {state} = 'pending' ORDER BY {position} LIMIT 10000) r WHERE due LIMIT 1) due ON true) o`
 
 // Lag counts what waits, up to lagBound rows of each kind.
 func (src *Source) Lag(ctx context.Context) (core.Lag, error) {
 	var l core.Lag
-	err := src.try(ctx, "lag", func() error {
+	err := src.run(ctx, src.work, "lag", func(q querier) error {
 		l = core.Lag{}
 		var oldest, due pgtype.Int8
-		err := src.work.QueryRow(ctx, src.text.fill(lag), src.s.table.name, int64(lagBound)).
+		err := q.QueryRow(ctx, src.text.fill(lag), src.s.table.name, int64(lagBound)).
 			Scan(&l.Pending, &l.Due, &l.Dead, &l.Held, &l.InFlight, &oldest, &due)
 		l.Oldest, l.OldestDue = max(microseconds(oldest.Int64), 0), max(microseconds(due.Int64), 0)
 		return err
@@ -80,10 +80,10 @@ func (src *Source) List(ctx context.Context, f core.Filter) ([]core.RowInfo, err
 		limit = 100
 	}
 	args := []any{src.s.table.name, f.After, limit}
-	where := `{order} > $2::bigint`
+	more := ""
 	add := func(condition, value string) {
 		args = append(args, value)
-		where += ` AND ` + condition + ` = $` + strconv.Itoa(len(args)) + `::text`
+		more += ` AND ` + condition + ` = $` + strconv.Itoa(len(args)) + `::text`
 	}
 	if f.Key != "" {
 		add(`{key}::text COLLATE "C"`, f.Key)
@@ -96,15 +96,15 @@ func (src *Source) List(ctx context.Context, f core.Filter) ([]core.RowInfo, err
 	case "":
 	case core.Pending, core.Dead, core.Held:
 		from = `(SELECT r.* FROM {connectd_lease} l CROSS JOIN LATERAL (SELECT * FROM {table}
-			WHERE {part} = l.part AND {state} = '` + string(f.State) + `' AND ` + where + ` ORDER BY {order} LIMIT $3::bigint) r WHERE l.tbl = $1::text) r`
+			WHERE {part} = l.part AND {state} = '` + string(f.State) + `' AND {position} > $2::bigint` + more + ` ORDER BY {position} LIMIT $3::bigint) r WHERE l.tbl = $1::text) r`
 	default:
 		add(`{state}`, string(f.State))
 	}
-	text := src.text.fill(`SELECT ` + infoColumns + ` FROM ` + from + ` WHERE ` + where + ` ORDER BY {order} LIMIT $3::bigint`)
+	text := src.text.fill(`SELECT ` + infoColumns + ` FROM ` + from + ` WHERE {order} > $2::bigint` + more + ` ORDER BY {order} LIMIT $3::bigint`)
 	var list []core.RowInfo
-	err := src.try(ctx, "list", func() error {
+	err := src.run(ctx, src.work, "list", func(q querier) error {
 		list = nil
-		rows, err := src.work.Query(ctx, text, args...)
+		rows, err := q.Query(ctx, text, args...)
 		if err != nil {
 			return err
 		}

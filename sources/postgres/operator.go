@@ -21,7 +21,7 @@ func (src *Source) byID(param string) string {
 
 // noRow says that a query found no row, or that there can be none since the id is no value of the column's type.
 func noRow(err error) bool {
-	return errors.Is(err, pgx.ErrNoRows) || slices.Contains([]string{invalidText, outOfRange, invalidBytes}, sqlState(err))
+	return errors.Is(err, pgx.ErrNoRows) || slices.Contains([]string{invalidText, outOfRange, invalidBytes, untranslatable}, sqlState(err))
 }
 
 // Retry makes a dead row pending and due, with no attempts.
@@ -65,7 +65,7 @@ func (src *Source) change(ctx context.Context, id, by, verb, set string, from ..
 			{trimHistory + ` AND a.seq = $2::bigint`, []any{src.s.table.name, seq}},
 			{`INSERT INTO {connectd_attempt} (tbl, seq, at, deliveries, code, message, by, duration_us)
 				SELECT $1::text, $2::bigint, {now}, {deliveries}, $3::text, '', $4::text, 0 FROM {table} WHERE {order} = $2`,
-				[]any{src.s.table.name, seq, verb, core.CleanText(by)}},
+				[]any{src.s.table.name, seq, verb, src.clean(by)}},
 			{`UPDATE {connectd_outbox} SET changes = changes + 1 WHERE tbl = $1::text`, []any{src.s.table.name}},
 		} {
 			if _, err := tx.Exec(ctx, t.fill(st.text), st.args...); err != nil {
@@ -80,21 +80,17 @@ func (src *Source) change(ctx context.Context, id, by, verb, set string, from ..
 func (src *Source) Workers(ctx context.Context) ([]core.WorkerInfo, error) {
 	text := src.text.fill(`SELECT owner, (extract(epoch FROM {now} - heartbeat) * 1000000)::bigint, info FROM {connectd_worker} WHERE tbl = $1::text ORDER BY owner`)
 	var list []core.WorkerInfo
-	err := src.try(ctx, "workers", func() error {
+	err := src.run(ctx, src.work, "workers", func(q querier) error {
 		list = nil
-		rows, err := src.work.Query(ctx, text, src.s.table.name)
+		rows, err := q.Query(ctx, text, src.s.table.name)
 		if err != nil {
 			return err
 		}
 		var owner string
 		var age int64
-		var info *string
+		var info []byte
 		_, err = pgx.ForEachRow(rows, []any{&owner, &age, &info}, func() error {
-			w := core.WorkerInfo{Owner: owner, Age: microseconds(age)}
-			if info != nil {
-				w.Info = []byte(*info)
-			}
-			list = append(list, w)
+			list = append(list, core.WorkerInfo{Owner: owner, Age: microseconds(age), Info: info})
 			return nil
 		})
 		return err
@@ -108,9 +104,9 @@ func (src *Source) Leases(ctx context.Context) ([]core.LeaseInfo, error) {
 			(SELECT coalesce(sum(cardinality(seqs)), 0) FROM {connectd_inflight} i WHERE i.tbl = l.tbl AND i.part = l.part)
 		FROM {connectd_lease} l WHERE tbl = $1::text ORDER BY part`)
 	var list []core.LeaseInfo
-	err := src.try(ctx, "leases", func() error {
+	err := src.run(ctx, src.work, "leases", func(q querier) error {
 		list = nil
-		rows, err := src.work.Query(ctx, text, src.s.table.name)
+		rows, err := q.Query(ctx, text, src.s.table.name)
 		if err != nil {
 			return err
 		}

@@ -11,24 +11,30 @@ import (
 )
 
 const (
-	barrierFresh = 5 * time.Millisecond // how long what was asked is taken for the present
+	barrierFresh = 5 * time.Millisecond  // how long what was asked is taken for the present
+	barrierPause = 10 * time.Millisecond // between two notes
+	barrierGrace = 20 * time.Millisecond // between a note and its mark
 	barrierNotes = 64
 )
 
 // barrier keeps rows back until every transaction that could still commit an earlier one has ended. It notes the highest number
 // that was given out to a row, and then takes a mark, as horizon does; when all transactions below the mark have ended, no row up to
-// that number can come any more. Where no row is new there is nothing to note.
+// that number can come any more. An insert takes its row's number a moment before it has one of its own: the mark is taken a little
+// later for that.
 type barrier struct {
 	sequence string
 
 	mu     sync.Mutex
 	asked  time.Time
-	notes  []note // ascending
+	notes  []note // ascending; the marks of the last ones may be still to be taken
 	passed int64
 }
 
-// note: every row numbered at most given is there, or belongs to a transaction numbered below xid.
-type note struct{ given, xid int64 }
+// note: every row numbered at most given is there, or belongs to a transaction numbered below xid, once that is known.
+type note struct {
+	given, xid int64
+	at         time.Time
+}
 
 // newBarrier finds the sequence that numbers the rows. One that hands numbers out in advance would break what the barrier promises.
 func newBarrier(ctx context.Context, q querier, s *schema) (*barrier, error) {
@@ -56,7 +62,7 @@ func (src *Source) passed(ctx context.Context) (int64, error) {
 		return b.passed, nil
 	}
 	asked := time.Now()
-	err := src.try(ctx, "commit order", func() error { return b.ask(ctx, src.work) })
+	err := src.run(ctx, src.work, "commit order", func(q querier) error { return b.ask(ctx, q, asked) })
 	if err != nil {
 		return 0, err
 	}
@@ -64,39 +70,59 @@ func (src *Source) passed(ctx context.Context) (int64, error) {
 	return b.passed, nil
 }
 
-// ask takes a note if there are new rows. The number is read before the mark is taken: a sequence does not keep to snapshots.
-func (b *barrier) ask(ctx context.Context, q querier) error {
-	var n note
-	if err := q.QueryRow(ctx, `SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM `+b.sequence).Scan(&n.given); err != nil {
+// ask takes a note if there are new rows, and marks and passes what can be. The number is read before a mark is taken: a sequence does not
+// keep to snapshots.
+func (b *barrier) ask(ctx context.Context, q querier, now time.Time) error {
+	var given, xid, oldest int64
+	if err := q.QueryRow(ctx, `SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM `+b.sequence).Scan(&given); err != nil {
 		return err
 	}
-	if n.given == b.passed {
+	b.note(given, now)
+	if len(b.notes) == 0 {
 		return nil
 	}
-	if k := len(b.notes); k > 0 && b.notes[k-1].given == n.given {
-		n = note{}
-	} else if err := q.QueryRow(ctx, takeMark).Scan(&n.xid); err != nil {
-		return err
+	if b.ripe(now) > 0 {
+		if err := q.QueryRow(ctx, takeMark).Scan(&xid); err != nil {
+			return err
+		}
 	}
-	var oldest int64
 	if err := q.QueryRow(ctx, `SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint`).Scan(&oldest); err != nil {
 		return err
 	}
-	b.take(n, oldest)
+	b.pass(xid, oldest, now)
 	return nil
 }
 
-// take adds a note, if it is one, and lets pass what was waiting for transactions older than oldest. While a transaction stays open the notes get no
-// more; the newest is kept up to date.
-func (b *barrier) take(n note, oldest int64) {
+// note adds a note, if there is a new number. While a transaction stays open the notes get no more; the newest is kept up to date.
+func (b *barrier) note(given int64, now time.Time) {
+	n := len(b.notes)
 	switch {
-	case n.xid == 0:
-	case len(b.notes) < barrierNotes:
-		b.notes = append(b.notes, n)
-	default:
-		b.notes[len(b.notes)-1] = n
+	case n == 0 && given > b.passed, n > 0 && n < barrierNotes && given > b.notes[n-1].given && now.Sub(b.notes[n-1].at) >= barrierPause:
+		b.notes = append(b.notes, note{given: given, at: now})
+	case n == barrierNotes && given > b.notes[n-1].given:
+		b.notes[n-1] = note{given: given, at: now}
 	}
-	for len(b.notes) > 0 && b.notes[0].xid < oldest {
+}
+
+// ripe counts the notes that may have their mark, and have none.
+func (b *barrier) ripe(now time.Time) int {
+	n := 0
+	for _, note := range b.notes {
+		if note.xid == 0 && now.Sub(note.at) >= barrierGrace {
+			n++
+		}
+	}
+	return n
+}
+
+// pass gives a mark to the notes that are ripe, and lets pass what was waiting for transactions older than oldest.
+func (b *barrier) pass(xid, oldest int64, now time.Time) {
+	for i := range b.notes {
+		if n := &b.notes[i]; n.xid == 0 && now.Sub(n.at) >= barrierGrace {
+			n.xid = xid
+		}
+	}
+	for len(b.notes) > 0 && b.notes[0].xid > 0 && b.notes[0].xid < oldest {
 		b.passed = max(b.passed, b.notes[0].given)
 		b.notes = b.notes[1:]
 	}
@@ -122,14 +148,14 @@ func (src *Source) HeldBack(ctx context.Context) (*Holdup, error) {
 		return nil, err
 	}
 	var h Holdup
-	err = src.try(ctx, "held back", func() error {
-		err := src.work.QueryRow(ctx, src.text.fill(`SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {state} = 'pending' AND {order} > $1::bigint LIMIT $2::bigint) r`),
+	err = src.run(ctx, src.work, "held back", func(q querier) error {
+		err := q.QueryRow(ctx, src.text.fill(`SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {state} = 'pending' AND {order} > $1::bigint LIMIT $2::bigint) r`),
 			passed, int64(lagBound)).Scan(&h.Rows)
 		if err != nil || h.Rows == 0 {
 			return err
 		}
 		var since int64
-		err = src.work.QueryRow(ctx, holder).Scan(&h.Holder, &since)
+		err = q.QueryRow(ctx, holder).Scan(&h.Holder, &since)
 		h.For = microseconds(since)
 		return err
 	})

@@ -299,17 +299,17 @@ func (s *schema) settleOldRows(old oldRows, answer core.State, add func(why, sql
 // order, which rows.
 const numberRows = `DO $connectd$
 DECLARE
-  n bigint;
-  at tid;
-  again boolean := true;
+  connectd_n bigint;
+  connectd_at tid;
+  connectd_again boolean := true;
 BEGIN
-  SELECT coalesce(max(%s), 0) INTO n FROM %s WHERE %s < (SELECT start_value FROM pg_sequences WHERE schemaname = %s AND sequencename = %s);
-  WHILE again LOOP
-    again := false;
-    FOR at IN SELECT ctid FROM %s WHERE %s IS NULL AND %s ORDER BY %s LOOP
-      UPDATE %s SET %s = n + 1%s WHERE ctid = at AND %s IS NULL AND %s;
-      IF FOUND THEN n := n + 1; ELSE again := true; END IF;
-      IF n %% 1000 = 0 THEN COMMIT; END IF;
+  SELECT coalesce(max(%s), 0) INTO connectd_n FROM %s WHERE %s < (SELECT start_value FROM pg_sequences WHERE schemaname = %s AND sequencename = %s);
+  WHILE connectd_again LOOP
+    connectd_again := false;
+    FOR connectd_at IN SELECT ctid FROM %s WHERE %s IS NULL AND %s ORDER BY %s LOOP
+      UPDATE %s SET %s = connectd_n + 1%s WHERE ctid = connectd_at AND %s IS NULL AND %s;
+      IF FOUND THEN connectd_n := connectd_n + 1; ELSE connectd_again := true; END IF;
+      IF connectd_n %% 1000 = 0 THEN COMMIT; END IF;
     END LOOP;
     COMMIT;
   END LOOP;

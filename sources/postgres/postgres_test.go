@@ -185,7 +185,12 @@ func quoted(cfg postgres.Config) string {
 // table initialises cfg's table and gives it to the suite.
 func table(t *testing.T, cfg postgres.Config, partitions int) sourcetest.Table {
 	t.Helper()
-	direct := services.Postgres(t)
+	return tableAt(t, services.Postgres(t), cfg, partitions)
+}
+
+// tableAt is table where applications use another address.
+func tableAt(t *testing.T, direct string, cfg postgres.Config, partitions int) sourcetest.Table {
+	t.Helper()
 	initialise(t, cfg, postgres.InitOptions{Partitions: partitions})
 	schema, bare, _ := strings.Cut(cfg.Table, ".")
 	bare = strings.ReplaceAll(strings.Trim(bare, `"`), `""`, `"`)

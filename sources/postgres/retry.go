@@ -29,7 +29,8 @@ const (
 	lockNotAvailable     = "55P03"
 	invalidText          = "22P02" // no value of its type
 	outOfRange           = "22003"
-	invalidBytes         = "22021" // not in the database's encoding
+	invalidBytes         = "22021" // no text
+	untranslatable       = "22P05" // no text in the database's encoding
 	protocolViolation    = "08P01" // the parameters do not fit the statement: its description is old
 )
 
@@ -89,28 +90,42 @@ func (src *Source) reset() {
 	src.keep.Reset()
 }
 
-// begin pins what a transaction of several statements relies on, whatever the session has: each statement sees what was
-// committed before it began, and a worker that vanishes does not keep its locks.
-const begin = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = '10s'"
+// begin pins what our statements rely on, whatever the session has: each sees what was committed before it began, the planner keeps to
+// the indexes, and a worker that vanishes does not keep its locks.
+const begin = `BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off;
+	SET LOCAL idle_in_transaction_session_timeout = '10s'`
 
 // durable makes the transaction it is part of outlive a crash of the server, also where a role or database does without:
 // an announcement that is lost would be sent again without the mark. As a setting of the transaction it works through a
 // pooler, and being read at the commit it may come at any place.
 const durable = "CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END"
 
+// run runs one statement, as often as try finds right. Behind a pooler, where the session has no settings of ours, it is in a transaction
+// that has them.
+func (src *Source) run(ctx context.Context, pool *pgxpool.Pool, what string, f func(q querier) error) error {
+	return src.try(ctx, what, func() error {
+		if src.pooled {
+			return inTx(ctx, pool, func(tx pgx.Tx) error { return f(tx) })
+		}
+		return f(pool)
+	})
+}
+
 // transact runs f in a transaction, as often as try finds right.
 func (src *Source) transact(ctx context.Context, pool *pgxpool.Pool, what string, f func(tx pgx.Tx) error) error {
-	return src.try(ctx, what, func() error {
-		tx, err := pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
-		if err != nil {
-			return err
-		}
-		if err := f(tx); err != nil {
-			tx.Rollback(ctx)
-			return err
-		}
-		return tx.Commit(ctx)
-	})
+	return src.try(ctx, what, func() error { return inTx(ctx, pool, f) })
+}
+
+func inTx(ctx context.Context, pool *pgxpool.Pool, f func(tx pgx.Tx) error) error {
+	tx, err := pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
+	if err != nil {
+		return err
+	}
+	if err := f(tx); err != nil {
+		tx.Rollback(ctx)
+		return err
+	}
+	return tx.Commit(ctx)
 }
 
 // pause waits d.

@@ -27,9 +27,12 @@ type scanner struct {
 }
 
 func newScanner(names []HeaderColumn) *scanner {
-	s := &scanner{names: names}
-	s.dest = []any{&s.oldest, &s.next, &s.seq, &s.id, &s.key, &s.route, &s.kind, &s.payload, &s.headers, &s.extra, &s.created,
+	s := &scanner{names: names, extra: make([]pgtype.Text, len(names))}
+	s.dest = []any{&s.oldest, &s.next, &s.seq, &s.id, &s.key, &s.route, &s.kind, &s.payload, &s.headers, &s.created,
 		&s.deliveries, &s.attempts, &s.crashes, &s.wait, &s.failing}
+	for i := range s.extra {
+		s.dest = append(s.dest, &s.extra[i])
+	}
 	return s
 }
 

@@ -20,6 +20,8 @@ type Source struct {
 	text            texts
 	deletePublished bool
 	work, keep      *pgxpool.Pool
+	pooled          bool // a transaction pooler stands between
+	ascii           bool // the database's encoding does not have every character
 	poll            Poll
 	listen          *listener // nil: rows are not announced
 	horizon         horizon
@@ -57,7 +59,7 @@ func open(ctx context.Context, cfg Config) (*Source, error) {
 		conn.Close(ctx)
 		return nil, err
 	}
-	src := &Source{s: s, text: s.texts(), deletePublished: cfg.DeletePublished, poll: cfg.Poll.orDefault()}
+	src := &Source{s: s, text: s.texts(), deletePublished: cfg.DeletePublished, pooled: srv.pooled, ascii: !srv.anyText, poll: cfg.Poll.orDefault()}
 	if cfg.CommitOrder {
 		if src.order, err = newBarrier(ctx, conn, s); err != nil {
 			conn.Close(ctx)

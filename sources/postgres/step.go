@@ -5,6 +5,8 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/connectd/connectd/core"
 )
@@ -12,9 +14,9 @@ import (
 // Step settles and announces in one statement, which is one transaction and one round trip, behind the fence.
 func (src *Source) Step(ctx context.Context, owner string, c core.Change) error {
 	st := src.newStep(owner, &c)
-	return src.try(ctx, "step", func() error {
+	return src.run(ctx, src.work, "step", func(q querier) error {
 		var owned int
-		if err := src.work.QueryRow(ctx, st.text, st.args...).Scan(&owned, nil); err != nil {
+		if err := q.QueryRow(ctx, st.text, st.args...).Scan(&owned, nil); err != nil {
 			return err
 		}
 		if owned == 0 {
@@ -29,10 +31,12 @@ type step struct {
 	text string
 	args []any
 	part string // the parameter for the partition
+	// clean makes text fit for a column.
+	clean func(string) string
 }
 
 func (src *Source) newStep(owner string, c *core.Change) *step {
-	st := &step{}
+	st := &step{clean: src.clean}
 	st.fence(src.s.table.name, owner, c.Lease)
 	var published, others []*core.Settlement
 	for i := range c.Settle {
@@ -107,15 +111,17 @@ func (l settlements) of(array, seq string) string {
 // row is an array's element for a row of the table.
 func (l settlements) row(array string) string { return l.of(array, `{order}::bigint`) }
 
-// where finds the rows that are still what the settlements know of them.
-func (l settlements) where(part string) string {
-	return ` WHERE ` + gate + ` AND {part} = ` + part + ` AND {order} = ANY (` + l.seqs + `) AND {state} = 'pending' AND {deliveries} = ` + l.row(l.deliveries)
+// where finds the rows that are still what the settlements know of them, each by its seq. Said in one expression, that a row is pending
+// lets no other index serve: statistics that were taken while there were few rows would make walking through all that are pending
+// look cheaper.
+func (l settlements) where() string {
+	return ` WHERE ` + gate + ` AND {order} = ANY (` + l.seqs + `) AND CASE {state} WHEN 'pending' THEN {deliveries} END = ` + l.row(l.deliveries)
 }
 
 func (st *step) publish(list []*core.Settlement) {
 	l := st.list(list)
 	st.with("published", `UPDATE {table} SET {state} = 'published', {published_at} = {now}, {deliveries} = {deliveries} + 1, {attempts} = `+l.row(l.attempts)+
-		`, {crashes} = `+l.row(l.crashes)+l.where(st.part))
+		`, {crashes} = `+l.row(l.crashes)+l.where())
 }
 
 // remove deletes published rows with their history, and adds a line to the ledger: a line of its own, since one that is updated
@@ -129,7 +135,7 @@ func (st *step) remove(list []*core.Settlement) {
 		written = written || s.Deliveries > 0
 	}
 	l := settlements{seqs: st.arg("bigint[]", seqs), deliveries: st.arg("integer[]", deliveries)}
-	st.with("published", `DELETE FROM {table}`+l.where(st.part)+` RETURNING {order}::bigint AS seq, {deliveries} AS deliveries`)
+	st.with("published", `DELETE FROM {table}`+l.where()+` RETURNING {order}::bigint AS seq, {deliveries} AS deliveries`)
 	st.with("cleaned", `INSERT INTO {connectd_ledger} (tbl, day, state, count)
 		SELECT `+tblParam+`, ({now} AT TIME ZONE 'UTC')::date, 'published', count(*) FROM published HAVING count(*) > 0`)
 	if written { // a row that was never written before has no history
@@ -149,8 +155,8 @@ func (st *step) settle(list []*core.Settlement, owner string) {
 			delays[i] = max(s.Delay.Microseconds(), 1)
 		}
 		if f := s.Failure; f != nil {
-			text, code := errorText(f), core.CleanText(f.Code)
-			errors[i], codes[i], messages[i], durations[i], sent[i] = &text, &code, core.CleanText(f.Message), f.Duration.Microseconds(), !f.Unsent
+			text, code := st.clean(errorText(f)), st.clean(f.Code)
+			errors[i], codes[i], messages[i], durations[i], sent[i] = &text, &code, st.clean(f.Message), f.Duration.Microseconds(), !f.Unsent
 		}
 	}
 	delay := l.row(st.arg("bigint[]", delays))
@@ -158,11 +164,11 @@ func (st *step) settle(list []*core.Settlement, owner string) {
 		{last_error} = coalesce(`+l.row(st.arg("text[]", errors))+`, {last_error}),
 		{available_at} = CASE WHEN `+delay+` > 0 THEN {now} + `+delay+` * interval '1 microsecond' ELSE {available_at} END,
 		{failing_since} = CASE WHEN `+l.row(l.attempts)+` = 0 THEN NULL ELSE coalesce({failing_since}, {now}) END`+
-		l.where(st.part)+` RETURNING {order}::bigint AS seq, {deliveries} AS deliveries`)
+		l.where()+` RETURNING {order}::bigint AS seq, {deliveries} AS deliveries`)
 	code := l.of(st.arg("text[]", codes), "seq")
 	st.with("noted", `INSERT INTO {connectd_attempt} (tbl, seq, at, deliveries, code, message, by, duration_us)
 		SELECT `+tblParam+`, seq, {now}, CASE WHEN `+l.of(st.arg("boolean[]", sent), "seq")+` THEN deliveries ELSE 0 END, `+code+`, `+
-		l.of(st.arg("text[]", messages), "seq")+`, `+st.arg("text", core.CleanText(owner))+`, `+l.of(st.arg("bigint[]", durations), "seq")+`
+		l.of(st.arg("text[]", messages), "seq")+`, `+st.arg("text", st.clean(owner))+`, `+l.of(st.arg("bigint[]", durations), "seq")+`
 		FROM settled WHERE `+code+` IS NOT NULL`)
 	st.trim(list)
 }
@@ -231,7 +237,21 @@ func arrayText(seqs []int64) string {
 
 func errorText(f *core.Failure) string {
 	if f.Message == "" {
-		return core.CleanText(f.Code)
+		return f.Code
 	}
-	return core.CleanText(f.Code + ": " + f.Message)
+	return f.Code + ": " + f.Message
+}
+
+// clean makes text fit for a column of the database: recording a failure must not fail.
+func (src *Source) clean(text string) string {
+	text = core.CleanText(text)
+	if !src.ascii {
+		return text
+	}
+	return strings.Map(func(r rune) rune {
+		if r >= utf8.RuneSelf {
+			return '?'
+		}
+		return r
+	}, text)
 }

@@ -94,6 +94,10 @@ func (s *schema) partition() string {
 	return "(" + s.partitionExpr() + ")"
 }
 
+// position is a row's place in its partition. It is the order column, said so that no index but our own has it: to a server that takes
+// the table for empty, walking through the rows of all partitions by their numbers would look as cheap.
+func (s *schema) position() string { return "(" + quote(s.cols.order) + " + 0)" }
+
 // relayObjects are the table's indexes, constraints and triggers, in the order in which they are made.
 func (s *schema) relayObjects() []object {
 	t, order, state := s.table.quoted(), quote(s.cols.order), quote(s.cols.state)
@@ -111,10 +115,10 @@ func (s *schema) relayObjects() []object {
 	}
 	list = append(list,
 		object{"index", pending, "CREATE INDEX CONCURRENTLY IF NOT EXISTS " + quote(pending) + " ON " + t +
-			" (" + s.partition() + ", " + order + ") WHERE " + state + " = 'pending'",
+			" (" + s.partition() + ", " + s.position() + ") WHERE " + state + " = 'pending'",
 			"what a fetch reads: a partition's pending rows in order, however many others are kept"},
 		object{"index", stopped, "CREATE INDEX CONCURRENTLY IF NOT EXISTS " + quote(stopped) + " ON " + t +
-			" (" + s.partition() + ", " + state + ", " + order + ") WHERE " + state + " IN ('dead', 'held')",
+			" (" + s.partition() + ", " + state + ", " + s.position() + ") WHERE " + state + " IN ('dead', 'held')",
 			"dead and held rows, for people and for the keys they hold back"})
 	if !s.trigger {
 		return list
@@ -138,7 +142,7 @@ func (s *schema) relayTables() []object {
 			"the outbox tables of this schema; changes counts operators' changes"},
 		{"table", "connectd_lease", "tbl text NOT NULL, part integer NOT NULL, owner text, epoch bigint NOT NULL DEFAULT 0, lease_until timestamp with time zone NOT NULL DEFAULT 'epoch', PRIMARY KEY (tbl, part)) WITH (fillfactor = 20, " + eager + ")",
 			"who may work on a partition, and until when"},
-		{"table", "connectd_worker", "tbl text NOT NULL, owner text NOT NULL, heartbeat timestamp with time zone NOT NULL, info text, PRIMARY KEY (tbl, owner)) WITH (fillfactor = 50, " + eager + ")",
+		{"table", "connectd_worker", "tbl text NOT NULL, owner text NOT NULL, heartbeat timestamp with time zone NOT NULL, info bytea, PRIMARY KEY (tbl, owner)) WITH (fillfactor = 50, " + eager + ")",
 			"which daemons live"},
 		{"table", "connectd_inflight", "tbl text NOT NULL, part integer NOT NULL, epoch bigint NOT NULL, batch bigint NOT NULL, seqs bigint[] NOT NULL, sent_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(), PRIMARY KEY (tbl, part, epoch, batch)) WITH (" + eager + ")",
 			"the rows that may have been sent and are not settled"},

@@ -16,7 +16,7 @@ type texts struct {
 
 func (s *schema) texts() texts {
 	c := &s.cols
-	pairs := []string{"{table}", s.table.quoted(), "{part}", s.partition(), "{now}", "clock_timestamp()", "{durable}", durable}
+	pairs := []string{"{table}", s.table.quoted(), "{part}", s.partition(), "{position}", s.position(), "{now}", "clock_timestamp()", "{durable}", durable}
 	for _, name := range ownTables {
 		pairs = append(pairs, "{"+name+"}", s.beside(strings.TrimPrefix(name, "connectd_")))
 	}
@@ -45,13 +45,9 @@ func (s *schema) texts() texts {
 	case "jsonb":
 		size += " / 8" // its text is never shorter than that
 	}
-	extra := "NULL::text[]"
-	if len(s.extra) > 0 {
-		list := make([]string, len(s.extra))
-		for i, h := range s.extra {
-			list[i] = quote(h.Column) + "::text"
-		}
-		extra = "ARRAY[" + strings.Join(list, ", ") + "]"
+	extra := ""
+	for _, h := range s.extra {
+		extra += ", " + quote(h.Column) + "::text"
 	}
 	pairs = append(pairs, "{created at}", created, "{bytes}", payload, "{size}", size, "{extra}", extra)
 	t := texts{names: strings.NewReplacer(pairs...)}
@@ -84,10 +80,10 @@ func (s *schema) fetched() string {
 // rowColumns are read for every row, in the order in which a scanner takes them. The wait and the time since the first failure
 // are microseconds. An application that delays a row may have written any time into available_at: no value of it, nor of the
 // time of insertion, may fail the page.
-const rowColumns = `{order}::bigint, {id}::text, {key}::text, {route}::text, {type}::text, {bytes}, {headers}::text, {extra}, {created at},
+const rowColumns = `{order}::bigint, {id}::text, {key}::text, {route}::text, {type}::text, {bytes}, {headers}::text, {created at},
 	{deliveries}, {attempts}, {crashes},
 	CASE WHEN {available_at} IS NULL THEN 0 ELSE (extract(epoch FROM greatest(least({available_at}, {now} + interval '100 years'), {now} - interval '100 years') - {now}) * 1000000)::bigint END,
-	CASE WHEN {failing_since} IS NULL THEN 0 ELSE (extract(epoch FROM {now} - {failing_since}) * 1000000)::bigint END`
+	CASE WHEN {failing_since} IS NULL THEN 0 ELSE (extract(epoch FROM {now} - {failing_since}) * 1000000)::bigint END{extra}`
 
 // fetch is one statement, so one snapshot, of which the first two columns tell; without rows it gives one of NULLs. It reads
 // one row more than the page may have, to know whether there are more. Its arguments are partition, after, up to, and limit;
@@ -105,11 +101,11 @@ func (t texts) fetch(columns string, leaveOut, cut bool) string {
 		next = 7
 	}
 	if cut {
-		before = `, sum({size}) OVER (ORDER BY {order} ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING) AS "connectd before"`
+		before = `, sum({size}) OVER (ORDER BY {position} ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING) AS "connectd before"`
 		most = fmt.Sprintf(` WHERE coalesce("connectd before", 0) < $%d::bigint`, next)
 	}
-	page := `SELECT ` + columns + before + ` FROM {table} WHERE {part} = $1::integer AND {state} = 'pending' AND {order} > $2::bigint AND {order} <= $3::bigint` +
-		where + ` ORDER BY {order} LIMIT $4::bigint + 1`
+	page := `SELECT ` + columns + before + ` FROM {table} WHERE {part} = $1::integer AND {state} = 'pending' AND {position} > $2::bigint AND {position} <= $3::bigint` +
+		where + ` ORDER BY {position} LIMIT $4::bigint + 1`
 	if cut {
 		page = `SELECT * FROM (` + page + `) c` + most
 	}

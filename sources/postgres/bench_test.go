@@ -1,0 +1,159 @@
+package postgres_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/internal/services"
+	"github.com/connectd/connectd/sources/postgres"
+)
+
+const (
+	benchRows    = 100_000
+	benchWorkers = 4
+	benchBatch   = 500
+)
+
+// BenchmarkDrain reads, announces and settles a backlog in batches of 500, four partitions at a time, beside three things the server does
+// in the same run with as many rows: a plain SELECT of all through the same client, an UPDATE of a column that no index has, and a
+// DELETE. The ratios are the ceiling of what the engine can reach with a sink that costs nothing.
+func BenchmarkDrain(b *testing.B) {
+	for _, deletes := range []bool{true, false} {
+		b.Run(fmt.Sprint("delete=", deletes), func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				cfg := postgres.Config{DSN: services.Postgres(b), Table: schemaOf(b) + ".outbox", DeletePublished: deletes}
+				pool := backlog(b, cfg, benchRows)
+				selected := timed(b, func() { selectAll(b, pool, cfg) })
+				updated := timed(b, func() { executeAll(b, pool, `UPDATE `+quoted(cfg)+` SET last_error = 'x'`) })
+				executeAll(b, pool, `TRUNCATE `+quoted(cfg))
+				fill(b, pool, cfg, benchRows)
+				src := open(b, cfg)
+				b.StartTimer()
+				drained := timed(b, func() { drainAll(b, src) })
+				b.StopTimer()
+				b.ReportMetric(benchRows/drained.Seconds(), "rows/s")
+				b.ReportMetric(selected.Seconds()/drained.Seconds(), "of-select")
+				b.ReportMetric(updated.Seconds()/drained.Seconds(), "of-update")
+				src.Close()
+				b.StartTimer()
+			}
+		})
+	}
+}
+
+func timed(b *testing.B, f func()) time.Duration {
+	b.Helper()
+	begun := time.Now()
+	f()
+	return time.Since(begun)
+}
+
+func backlog(b *testing.B, cfg postgres.Config, rows int) *pgxpool.Pool {
+	b.Helper()
+	initialise(b, cfg, postgres.InitOptions{})
+	pool := application(b, cfg.DSN)
+	executeAll(b, pool, `ANALYZE `+quoted(cfg)) // while it is empty
+	fill(b, pool, cfg, rows)
+	return pool
+}
+
+func fill(b *testing.B, pool *pgxpool.Pool, cfg postgres.Config, rows int) {
+	b.Helper()
+	executeAll(b, pool, fmt.Sprintf(`INSERT INTO %s (id, aggregateid, aggregatetype, type, payload) SELECT gen_random_uuid(), 'key-' || (i %% 10000), 'orders', 'created',
+		decode(repeat(md5(i::text), 31), 'hex') FROM generate_series(1, %d) i`, quoted(cfg), rows))
+}
+
+func executeAll(b *testing.B, pool *pgxpool.Pool, statement string) {
+	b.Helper()
+	if _, err := pool.Exec(b.Context(), statement); err != nil {
+		b.Fatalf("%s: %v", statement, err)
+	}
+}
+
+func selectAll(b *testing.B, pool *pgxpool.Pool, cfg postgres.Config) {
+	b.Helper()
+	rows, err := pool.Query(b.Context(), `SELECT seq, id, aggregateid, aggregatetype, type, payload, headers, created_at FROM `+quoted(cfg))
+	if err != nil {
+		b.Fatal(err)
+	}
+	var seq int64
+	var id, key, route, kind, headers *string
+	var payload []byte
+	var at time.Time
+	if _, err := pgx.ForEachRow(rows, []any{&seq, &id, &key, &route, &kind, &payload, &headers, &at}, func() error { return nil }); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func drainAll(b *testing.B, src *postgres.Source) {
+	b.Helper()
+	taken, err := src.Acquire(b.Context(), "me", postgres.DefaultPartitions, time.Minute, false)
+	if err != nil {
+		b.Fatal(err)
+	}
+	todo := make(chan core.Lease, len(taken))
+	for _, a := range taken {
+		todo <- a.Lease
+	}
+	close(todo)
+	var wg sync.WaitGroup
+	counts := make([]int, benchWorkers)
+	for i := range benchWorkers {
+		wg.Go(func() {
+			for l := range todo {
+				n, err := drainPart(b, src, l)
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				counts[i] += n
+			}
+		})
+	}
+	wg.Wait()
+	total := 0
+	for _, n := range counts {
+		total += n
+	}
+	if total != benchRows {
+		b.Fatalf("drained %d rows of %d", total, benchRows)
+	}
+}
+
+// drainPart moves one partition's rows as the engine does: each step settles one batch and announces the next.
+func drainPart(b *testing.B, src *postgres.Source, l core.Lease) (int, error) {
+	change := core.Change{Lease: l}
+	var after, batch int64
+	for done := 0; ; {
+		page, err := src.Fetch(b.Context(), core.FetchRequest{Part: l.Part, After: after, Limit: benchBatch, MaxBytes: 1 << 20})
+		if err != nil {
+			return done, err
+		}
+		done += len(change.Settle)
+		next := core.Change{Lease: l}
+		if len(page.Rows) > 0 {
+			batch++
+			a := core.Announcement{Batch: batch}
+			for _, r := range page.Rows {
+				a.Seqs = append(a.Seqs, r.Record.Seq)
+				next.Settle = append(next.Settle, core.Settlement{Seq: r.Record.Seq, Deliveries: r.Deliveries, State: core.Published})
+			}
+			change.Announce = []core.Announcement{a}
+			next.Finished = []core.Finished{{Batch: batch}}
+			after = a.Seqs[len(a.Seqs)-1]
+		}
+		if err := src.Step(b.Context(), "me", change); err != nil {
+			return done, err
+		}
+		if change = next; len(page.Rows) == 0 {
+			return done, nil
+		}
+	}
+}

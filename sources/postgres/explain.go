@@ -1,0 +1,45 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// FetchPlan is the server's plan of the very fetch that is run for a partition, for people who look whether it is as it should be:
+// an index scan of the pending rows' index, and neither a sort nor a scan of the whole table.
+func (src *Source) FetchPlan(ctx context.Context, part int) (string, error) {
+	var lines []string
+	err := src.run(ctx, src.work, "explain the fetch", func(q querier) error {
+		lines = nil
+		rows, err := q.Query(ctx, `EXPLAIN (COSTS OFF) `+src.text.fetches[1][1],
+			int64(part), int64(0), int64(math.MaxInt64), int64(500), []int64{1}, []string{"key"}, int64(1<<20))
+		if err != nil {
+			return err
+		}
+		var line string
+		_, err = pgx.ForEachRow(rows, []any{&line}, func() error {
+			lines = append(lines, line)
+			return nil
+		})
+		return err
+	})
+	return strings.Join(lines, "\n"), err
+}
+
+// CheckPlan says what is wrong with the plan of a fetch, or nil.
+func (src *Source) CheckPlan(plan string) error {
+	switch index := src.s.objectName("pending"); {
+	case strings.Contains(plan, "Seq Scan"):
+		return fmt.Errorf("the fetch reads the whole table %s", src.s.table)
+	case strings.Contains(plan, "Sort"):
+		return fmt.Errorf("the fetch sorts rows of table %s", src.s.table)
+	case !strings.Contains(plan, index):
+		return fmt.Errorf("the fetch does not use the index %s", index)
+	default:
+		return nil
+	}
+}

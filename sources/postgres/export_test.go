@@ -1,0 +1,20 @@
+package postgres
+
+import "github.com/connectd/connectd/core"
+
+// FetchTexts are all forms of the fetch.
+func (src *Source) FetchTexts() []string {
+	return append(src.text.fetches[0][:], src.text.fetches[1][:]...)
+}
+
+// StepText is the statement of a change.
+func (src *Source) StepText(c core.Change) string { return src.newStep("me", &c).text }
+
+// RecoverText is the statement that counts crashes.
+func (src *Source) RecoverText() string { return src.text.fill(crashed) }
+
+// Settings are those of a session that is ours.
+var Settings = settings
+
+// Pooled says whether the source found a pooler.
+func Pooled(src *Source) bool { return src.pooled }

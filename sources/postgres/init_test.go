@@ -1,0 +1,529 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/internal/services"
+	"github.com/connectd/connectd/sources/postgres"
+)
+
+// articleConfig is for the outbox table many services already have.
+func articleConfig(t *testing.T) postgres.Config {
+	return postgres.Config{DSN: services.Postgres(t), Table: schemaOf(t) + ".commands", Columns: columns("id", "command_id", "key", "run_id", "type", "kind")}
+}
+
+// in runs statements with the schema of cfg's table first in the search path.
+func in(t *testing.T, cfg postgres.Config, statements ...string) {
+	t.Helper()
+	schema, _, _ := strings.Cut(cfg.Table, ".")
+	execute(t, append([]string{"SET search_path = " + schema + ", public"}, statements...)...)
+}
+
+// pending reads all pending rows, in the order of their numbers.
+func pending(t *testing.T, src *postgres.Source) []core.Row {
+	t.Helper()
+	n, err := src.Partitions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []core.Row
+	for part := range n {
+		page, err := src.Fetch(t.Context(), core.FetchRequest{Part: part, Limit: 10_000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows = append(rows, page.Rows...)
+	}
+	slices.SortFunc(rows, func(a, b core.Row) int { return int(a.Record.Seq - b.Record.Seq) })
+	return rows
+}
+
+func ids(rows []core.Row) string {
+	var list []string
+	for _, r := range rows {
+		list = append(list, r.Record.ID)
+	}
+	return strings.Join(list, " ")
+}
+
+func TestOpenNamesWhatIsMissing(t *testing.T) {
+	cfg := postgres.Config{DSN: services.Postgres(t), Table: schemaOf(t) + ".outbox"}
+	missing := func(what string) {
+		t.Helper()
+		src, err := postgres.Open(t.Context(), cfg)
+		if err == nil {
+			src.Close()
+		}
+		if !errors.Is(err, core.ErrNotInitialised) || !strings.Contains(err.Error(), what) || !strings.Contains(err.Error(), "connectd init") {
+			t.Errorf("want an error about %s, got %v", what, err)
+		}
+	}
+	missing("table t")
+	if _, err := postgres.Plan(t.Context(), cfg, postgres.InitOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	missing("table t") // a plan changes nothing
+	initialise(t, cfg, postgres.InitOptions{})
+	in(t, cfg, `DROP INDEX connectd_outbox_pending`)
+	missing("index connectd_outbox_pending")
+	initialise(t, cfg, postgres.InitOptions{})
+	in(t, cfg, `ALTER TABLE outbox RENAME COLUMN failing_since TO failing`, `DROP TABLE connectd_ledger`)
+	missing("column failing_since, no table connectd_ledger")
+	initialise(t, cfg, postgres.InitOptions{})
+	in(t, cfg, `DELETE FROM connectd_lease WHERE part = 3`)
+	missing("connectd_outbox")
+	initialise(t, cfg, postgres.InitOptions{})
+	open(t, cfg)
+}
+
+func TestInitIsSafeTwice(t *testing.T) {
+	cfg := articleConfig(t)
+	cfg.Notify = postgres.NotifyTrigger
+	for _, create := range []bool{false, true} {
+		if create {
+			cfg.Table = strings.Replace(cfg.Table, ".commands", ".adopted", 1)
+			in(t, cfg, `CREATE TABLE adopted (command_id text PRIMARY KEY, run_id text, kind text, payload text)`)
+		}
+		first, err := postgres.Plan(t.Context(), cfg, postgres.InitOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, step := range first.Steps {
+			if step.Why == "" || step.SQL == "" || strings.Contains(strings.ToUpper(step.SQL), "DROP TABLE") || strings.Contains(strings.ToUpper(step.SQL), "DROP COLUMN") {
+				t.Errorf("step %+v", step)
+			}
+		}
+		for range 2 { // the same plan, applied twice
+			if err := postgres.Apply(t.Context(), cfg, postgres.InitOptions{}, first); err != nil {
+				t.Fatal(err)
+			}
+		}
+		again, err := postgres.Plan(t.Context(), cfg, postgres.InitOptions{})
+		if err != nil || len(again.Steps) > 0 {
+			t.Errorf("a second plan: %+v, %v", again, err)
+		}
+		open(t, cfg)
+	}
+}
+
+// Two machines init at once, while the application goes on inserting.
+func TestInitFromTwoMachinesAtOnce(t *testing.T) {
+	cfg := articleConfig(t)
+	in(t, cfg, `CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text)`,
+		`INSERT INTO commands SELECT 'old' || i, 'run', 'kind', 'x' FROM generate_series(1, 500) i`)
+	opt := postgres.InitOptions{Existing: "pending"}
+	ctx, stop := context.WithCancel(t.Context())
+	pool := application(t, cfg.DSN)
+	inserted := 0
+	var app, wg sync.WaitGroup
+	app.Go(func() {
+		for ctx.Err() == nil {
+			if _, err := pool.Exec(context.Background(), `INSERT INTO `+cfg.Table+` VALUES ('new' || $1::text, 'run', 'kind', 'x')`, fmt.Sprint(inserted)); err != nil {
+				t.Error(err)
+				return
+			}
+			inserted++
+		}
+	})
+	plan, err := postgres.Plan(t.Context(), cfg, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	errs := make([]error, 3)
+	for i := range errs {
+		wg.Go(func() { errs[i] = postgres.Apply(t.Context(), cfg, opt, plan) })
+	}
+	wg.Wait()
+	stop()
+	app.Wait()
+	for i, err := range errs {
+		if err != nil {
+			t.Errorf("init %d: %v", i, err)
+		}
+	}
+	rows := pending(t, open(t, cfg))
+	if len(rows) != 500+inserted {
+		t.Errorf("%d rows are pending, want %d and %d", len(rows), 500, inserted)
+	}
+	last := 0
+	for _, r := range rows {
+		if n := 0; strings.HasPrefix(r.Record.ID, "new") {
+			fmt.Sscanf(r.Record.ID, "new%d", &n)
+			if n < last {
+				t.Fatalf("row new%d comes after new%d", n, last)
+			}
+			last = n
+		} else if last > 0 {
+			t.Fatalf("row %s comes after new%d", r.Record.ID, last)
+		}
+	}
+}
+
+func TestAPlanThatNoLongerFitsChangesNothing(t *testing.T) {
+	cfg := articleConfig(t)
+	plan, err := postgres.Plan(t.Context(), cfg, postgres.InitOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in(t, cfg, `CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text)`)
+	if err := postgres.Apply(t.Context(), cfg, postgres.InitOptions{}, plan); err == nil || !strings.Contains(err.Error(), "plan again") {
+		t.Errorf("applied to a table that came since: %v", err)
+	}
+	if _, err := postgres.Open(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "table connectd_lease") {
+		t.Errorf("something was changed: %v", err)
+	}
+}
+
+func TestTheArticlesTableIsAdopted(t *testing.T) {
+	for kind, flags := range map[string][3]string{"integer": {"1", "0", "NULL"}, "boolean": {"true", "false", "NULL"}} {
+		cfg := articleConfig(t)
+		in(t, cfg, `CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text, published `+kind+`)`,
+			fmt.Sprintf(`INSERT INTO commands VALUES ('c', 'r', 'k', 'p', %s), ('a', 'r', 'k', 'p', %s), ('b', NULL, NULL, 'p', %s)`, flags[0], flags[1], flags[2]))
+		initialise(t, cfg, postgres.InitOptions{})
+		in(t, cfg, `INSERT INTO commands (command_id, run_id, kind, payload) VALUES ('0', 'r', 'k', '{"x": 1}')`)
+		src := open(t, cfg)
+		rows := pending(t, src)
+		if got := ids(rows); got != "a b 0" {
+			t.Fatalf("%s: pending: %s", kind, got)
+		}
+		if r := rows[2].Record; r.Key != "r" || r.Type != "k" || r.Route != "" || string(r.Payload) != `{"x": 1}` || time.Since(r.CreatedAt) > time.Minute {
+			t.Errorf("%s: the new row: %+v", kind, r)
+		}
+		if old := rows[0].Record; !old.CreatedAt.IsZero() {
+			t.Errorf("%s: a row from before has the time %v", kind, old.CreatedAt)
+		}
+		info, _, err := src.Show(t.Context(), "c")
+		if err != nil || info.State != core.Published || info.PublishedAt.IsZero() {
+			t.Errorf("%s: the published row: %+v, %v", kind, info, err)
+		}
+	}
+}
+
+// A Debezium outbox with live rows: uuid ids, jsonb payloads, and no column that the relay could use for itself.
+// https://debezium.io/documentation/reference/stable/transformations/outbox-event-router.html
+func TestADebeziumTableIsAdopted(t *testing.T) {
+	cfg := postgres.Config{DSN: services.Postgres(t), Table: schemaOf(t) + ".outboxevent", HeaderColumns: []postgres.HeaderColumn{{Header: "trace", Column: "tracingspancontext"}}}
+	in(t, cfg, `CREATE TABLE outboxevent (id uuid NOT NULL PRIMARY KEY, aggregatetype varchar(255) NOT NULL, aggregateid varchar(255) NOT NULL, type varchar(255) NOT NULL,
+			payload jsonb, tracingspancontext varchar(256))`,
+		`INSERT INTO outboxevent SELECT gen_random_uuid(), 'order', 'o-' || i % 7, 'created', jsonb_build_object('n', i), 'trace ' || i FROM generate_series(1, 3000) i`)
+	file := func() uint32 { return ask[uint32](t, `SELECT pg_relation_filenode($1::regclass)`, cfg.Table) }
+	before := file()
+	initialise(t, cfg, postgres.InitOptions{Existing: "pending"})
+	if after := file(); after != before {
+		t.Errorf("the table was rewritten")
+	}
+	in(t, cfg, `INSERT INTO outboxevent VALUES ('00000000-0000-4000-8000-000000000001', 'order', 'o-1', 'created', '{"n": 3001}', NULL)`)
+	src := open(t, cfg)
+	rows := pending(t, src)
+	if len(rows) != 3001 {
+		t.Fatalf("%d rows are pending", len(rows))
+	}
+	for i, r := range rows {
+		if want := fmt.Sprintf(`{"n": %d}`, i+1); string(r.Record.Payload) != want {
+			t.Fatalf("row %d has the payload %s", i, r.Record.Payload)
+		}
+	}
+	first, last := rows[0].Record, rows[3000].Record
+	if trace, _ := first.Header("trace"); first.Route != "order" || first.Key != "o-1" || first.Type != "created" || trace != "trace 1" || len(first.ID) != 36 {
+		t.Errorf("the first row: %+v", first)
+	}
+	if last.ID != "00000000-0000-4000-8000-000000000001" || len(last.Headers) != 0 || last.Seq <= rows[2999].Record.Seq {
+		t.Errorf("the last row: %+v", last)
+	}
+	info, _, err := src.Show(t.Context(), last.ID)
+	if err != nil || info.ID != last.ID {
+		t.Errorf("show: %+v, %v", info, err)
+	}
+	for _, id := range []string{"no uuid", "00000000-0000-4000-8000-000000000009", "nul\x00", "\xff"} {
+		if _, _, err := src.Show(t.Context(), id); !errors.Is(err, core.ErrNoRow) {
+			t.Errorf("show %q: %v", id, err)
+		}
+	}
+}
+
+func TestExistingRowsNeedAnAnswer(t *testing.T) {
+	for answer, want := range map[string]string{"pending": "b a", "published": ""} {
+		cfg := articleConfig(t)
+		in(t, cfg, `CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text)`, `INSERT INTO commands VALUES ('b', 'r', 'k', 'p'), ('a', 'r', 'k', 'p')`)
+		var existing *postgres.ExistingRowsError
+		if err := initWith(t, cfg, postgres.InitOptions{}); !errors.As(err, &existing) {
+			t.Errorf("without an answer: %v", err)
+		}
+		if err := initWith(t, cfg, postgres.InitOptions{Existing: "maybe"}); err == nil {
+			t.Error("any answer will do")
+		}
+		initialise(t, cfg, postgres.InitOptions{Existing: answer})
+		if got := ids(pending(t, open(t, cfg))); got != want {
+			t.Errorf("with %s: %q is pending, want %q", answer, got, want)
+		}
+	}
+	cfg := articleConfig(t)
+	in(t, cfg, `CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text)`)
+	if err := initWith(t, cfg, postgres.InitOptions{}); err != nil {
+		t.Errorf("an empty table needs no answer: %v", err)
+	}
+}
+
+// published = 2 is neither yes nor no: taken for no, all that was ever sent would be sent again.
+func TestAPublishedColumnWithOtherValuesNeedsAnAnswer(t *testing.T) {
+	for _, column := range []string{"integer", "text"} {
+		cfg := articleConfig(t)
+		in(t, cfg, `CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text, published `+column+`)`,
+			`INSERT INTO commands VALUES ('a', 'r', 'k', 'p', '2'), ('b', 'r', 'k', 'p', '0')`)
+		var existing *postgres.ExistingRowsError
+		if err := initWith(t, cfg, postgres.InitOptions{}); !errors.As(err, &existing) {
+			t.Errorf("%s: got %v, want a question", column, err)
+		}
+	}
+}
+
+// What is begun is finished by the next init, wherever it was interrupted.
+func TestAnInterruptedInitGoesOn(t *testing.T) {
+	for failing := range 20 {
+		cfg := articleConfig(t)
+		in(t, cfg, `CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text, published boolean)`,
+			`INSERT INTO commands SELECT 'c' || i, 'r', 'k', 'p', i % 3 = 0 FROM generate_series(1, 30) i`)
+		plan, err := postgres.Plan(t.Context(), cfg, postgres.InitOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if failing >= len(plan.Steps) {
+			return
+		}
+		for _, step := range plan.Steps[:failing] {
+			execute(t, step.SQL)
+		}
+		in(t, cfg, `INSERT INTO commands (command_id, run_id, kind, payload) VALUES ('new', 'r', 'k', 'p')`)
+		if failing > 0 {
+			if _, err := postgres.Open(t.Context(), cfg); !errors.Is(err, core.ErrNotInitialised) {
+				t.Errorf("after %d steps: open: %v", failing, err)
+			}
+		}
+		initialise(t, cfg, postgres.InitOptions{})
+		rows := pending(t, open(t, cfg))
+		if len(rows) != 21 || rows[0].Record.ID != "c1" || rows[19].Record.ID != "c29" || rows[20].Record.ID != "new" {
+			t.Errorf("after %d steps: %s", failing, ids(rows))
+		}
+	}
+	t.Error("there are more steps than were tried")
+}
+
+// An index that was not finished is there and does not serve.
+func TestAnIndexThatIsNotValidIsMadeAgain(t *testing.T) {
+	cfg := articleConfig(t)
+	in(t, cfg, `CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text)`)
+	initialise(t, cfg, postgres.InitOptions{})
+	in(t, cfg, `UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'connectd_commands_pending'::regclass`)
+	if _, err := postgres.Open(t.Context(), cfg); !errors.Is(err, core.ErrNotInitialised) || !strings.Contains(err.Error(), "valid index connectd_commands_pending") {
+		t.Errorf("open: %v", err)
+	}
+	initialise(t, cfg, postgres.InitOptions{})
+	open(t, cfg)
+}
+
+// The table is needed for a moment. While somebody else has it, nobody is kept waiting for longer than that.
+func TestInitWaitsForTheTableWithoutKeepingOthersFromIt(t *testing.T) {
+	cfg := articleConfig(t)
+	in(t, cfg, `CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text)`)
+	pool := application(t, cfg.DSN)
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `INSERT INTO `+cfg.Table+` VALUES ('a', 'r', 'k', 'p')`); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- initWith(t, cfg, postgres.InitOptions{}) }()
+	waiting := func() bool {
+		return ask[bool](t, `SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND relation = $1::regclass)`, cfg.Table)
+	}
+	until(t, "init to wait for the table", waiting)
+	begun := time.Now()
+	if _, err := pool.Exec(t.Context(), `INSERT INTO `+cfg.Table+` VALUES ('b', 'r', 'k', 'p')`); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begun); took > 10*time.Second {
+		t.Errorf("an insert waited %v", took)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if got := ids(pending(t, open(t, cfg))); got != "a b" {
+		t.Errorf("pending: %s", got)
+	}
+}
+
+func TestTablesThatWillNotDoAreRefused(t *testing.T) {
+	for create, want := range map[string]string{
+		`CREATE TABLE commands (command_id text, run_id text, kind text, payload text)`:                                                                  "unique",
+		`CREATE TABLE commands (command_id text, run_id text, kind text, payload text, UNIQUE (command_id, run_id))`:                                     "unique",
+		`CREATE TABLE commands (command_id text, run_id text, kind text, payload text); CREATE UNIQUE INDEX u ON commands (command_id) WHERE kind = 'x'`: "unique",
+		`CREATE TABLE commands (command_id text, run_id text, kind text, payload text); CREATE UNIQUE INDEX u ON commands (lower(command_id))`:           "unique",
+		`CREATE TABLE commands (command_id text PRIMARY KEY, kind text, payload text)`:                                                                   "run_id",
+		`CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, payload text)`:                                                                 "kind",
+		`CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text)`:                                                                    "payload",
+		`CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text, state text)`:                                          "columns.state",
+		`CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text, seq integer)`:                                         "columns.order",
+		`CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text, seq bigserial)`:                                       "unique",
+		`CREATE TABLE commands (command_id text PRIMARY KEY, run_id timestamptz, kind text, payload text)`:                                               "timestamp",
+		`CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text, created_at text)`:                                     "columns.created",
+		`CREATE TABLE x (y int); CREATE VIEW commands AS SELECT * FROM x`:                                                                                "relkind",
+		`CREATE UNLOGGED TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text)`:                                             "unlogged",
+		`CREATE TABLE "Commands" (command_id text PRIMARY KEY, run_id text, kind text, payload text)`:                                                    "Commands",
+	} {
+		cfg := articleConfig(t)
+		in(t, cfg, create)
+		if err := initWith(t, cfg, postgres.InitOptions{Existing: "pending"}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: want an error about %s, got %v", create, want, err)
+		}
+	}
+}
+
+func TestEveryUsableShapeOfTableIsAdopted(t *testing.T) {
+	for _, create := range []string{
+		`CREATE TABLE commands (command_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run_id text, kind text, payload text)`,
+		`CREATE TABLE commands (command_id serial PRIMARY KEY, run_id bigint, kind text, payload json)`,
+		`CREATE TABLE commands (seq bigserial PRIMARY KEY, command_id bigint UNIQUE DEFAULT nextval('ids'), run_id char(8), kind text, payload text)`,
+		`CREATE TABLE commands (command_id bigint PRIMARY KEY DEFAULT nextval('ids'), run_id varchar(10), kind varchar, payload bytea, created_at timestamp NOT NULL DEFAULT now())`,
+		`CREATE TYPE kind AS ENUM ('k', 'l'); CREATE DOMAIN run AS text; CREATE TABLE commands (command_id uuid PRIMARY KEY DEFAULT ('00000000-0000-4000-8000-' || lpad(nextval('ids')::text, 12, '0'))::uuid, run_id run, kind kind, payload jsonb)`,
+	} {
+		cfg := articleConfig(t)
+		cfg.DeletePublished = true
+		in(t, cfg, `CREATE SEQUENCE ids`, create)
+		insert := func() { in(t, cfg, `INSERT INTO commands (run_id, kind, payload) VALUES ('12', 'k', '123')`) }
+		insert()
+		insert()
+		if err := initWith(t, cfg, postgres.InitOptions{Existing: "pending", Partitions: 3}); err != nil {
+			t.Errorf("%s: %v", create, err)
+			continue
+		}
+		src := open(t, cfg)
+		insert()
+		rows := pending(t, src)
+		if len(rows) != 3 || string(rows[2].Record.Payload) != "123" || rows[0].Record.Key != "12" || rows[0].Record.Type != "k" {
+			t.Errorf("%s: pending: %+v", create, rows)
+			continue
+		}
+		// The last row is deleted: its seq must not come again.
+		publishAll(t, src)
+		insert()
+		if after := pending(t, src); len(after) != 1 || after[0].Record.Seq <= rows[2].Record.Seq {
+			t.Errorf("%s: after the last seq, %d: %+v", create, rows[2].Record.Seq, after)
+		}
+	}
+}
+
+// publishAll settles every pending row.
+func publishAll(t testing.TB, src *postgres.Source) {
+	t.Helper()
+	taken, err := src.Acquire(t.Context(), "one", postgres.MaxPartitions, time.Minute, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range taken {
+		page, err := src.Fetch(t.Context(), core.FetchRequest{Part: a.Lease.Part, Limit: 10_000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := core.Change{Lease: a.Lease}
+		for _, r := range page.Rows {
+			c.Settle = append(c.Settle, core.Settlement{Seq: r.Record.Seq, Deliveries: r.Deliveries, State: core.Published})
+		}
+		if err := src.Step(t.Context(), "one", c); err != nil {
+			t.Fatal(err)
+		}
+		if err := src.Release(t.Context(), "one", a.Lease); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A key that is mapped to another column would put rows of a key into other partitions than those of before.
+func TestAnotherKeyOrNumberOfPartitionsIsRefused(t *testing.T) {
+	cfg := articleConfig(t)
+	in(t, cfg, `CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text)`)
+	initialise(t, cfg, postgres.InitOptions{Partitions: 4})
+	if err := initWith(t, cfg, postgres.InitOptions{Partitions: 8}); err == nil || !strings.Contains(err.Error(), "4 partitions") {
+		t.Errorf("another number: %v", err)
+	}
+	cfg.Columns["key"], cfg.Columns["type"] = cfg.Columns["type"], cfg.Columns["key"]
+	for what, err := range map[string]error{
+		"open": func() error { _, err := postgres.Open(t.Context(), cfg); return err }(),
+		"init": initWith(t, cfg, postgres.InitOptions{}),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "run_id") {
+			t.Errorf("%s with another key: %v", what, err)
+		}
+	}
+}
+
+func TestATableOfANewerVersion(t *testing.T) {
+	cfg := postgres.Config{DSN: services.Postgres(t), Table: schemaOf(t) + ".outbox"}
+	initialise(t, cfg, postgres.InitOptions{})
+	in(t, cfg, `UPDATE connectd_outbox SET version = 2`)
+	open(t, cfg) // daemons of two neighbouring versions run side by side
+	in(t, cfg, `UPDATE connectd_outbox SET version = 3`)
+	if _, err := postgres.Open(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "newer connectd") {
+		t.Errorf("two versions ahead: %v", err)
+	}
+}
+
+func TestAStateNobodyKnowsIsRefused(t *testing.T) {
+	for _, adopted := range []bool{false, true} {
+		cfg := postgres.Config{DSN: services.Postgres(t), Table: schemaOf(t) + ".outbox"}
+		if adopted {
+			in(t, cfg, `CREATE TABLE outbox (id text PRIMARY KEY, aggregateid text, payload text)`)
+		}
+		initialise(t, cfg, postgres.InitOptions{})
+		conn, err := pgx.Connect(t.Context(), cfg.DSN)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close(context.Background())
+		for _, columns := range []string{"state) VALUES ('a', 'x', 'PENDING'", "seq) VALUES ('a', 'x', NULL"} {
+			if _, err := conn.Exec(t.Context(), `INSERT INTO `+cfg.Table+` (id, payload, `+columns+`)`); err == nil {
+				t.Errorf("adopted %v: a row was taken that nobody would ever send: %s", adopted, columns)
+			}
+		}
+	}
+}
+
+// A row without id or key is there to be buried, not to be overlooked.
+func TestARowWithoutAnIDIsFoundAndInvalid(t *testing.T) {
+	cfg := postgres.Config{DSN: services.Postgres(t), Table: schemaOf(t) + ".outbox"}
+	in(t, cfg, `CREATE TABLE outbox (id text UNIQUE, aggregateid text, payload text)`, `INSERT INTO outbox VALUES (NULL, NULL, 'x'), ('good', NULL, 'x')`)
+	initialise(t, cfg, postgres.InitOptions{Existing: "pending"})
+	rows := pending(t, open(t, cfg))
+	if len(rows) != 2 || rows[0].Invalid != "id is NULL" || rows[1].Invalid != "" {
+		t.Errorf("rows: %+v", rows)
+	}
+}
+
+func until(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for !holds() {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited 20s for %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func cutTable(cfg postgres.Config) (schema, table string, found bool) {
+	return strings.Cut(cfg.Table, ".")
+}

@@ -1,0 +1,143 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/connectd/connectd/core/memory"
+	"github.com/connectd/connectd/internal/services"
+	"github.com/connectd/connectd/sources/postgres"
+)
+
+func ordered(t *testing.T) (postgres.Config, *postgres.Source, func(tx pgx.Tx, id string)) {
+	t.Helper()
+	cfg := postgres.Config{DSN: services.Postgres(t), Table: schemaOf(t) + ".outbox", CommitOrder: true}
+	initialise(t, cfg, postgres.InitOptions{Partitions: 1})
+	return cfg, open(t, cfg), func(tx pgx.Tx, id string) {
+		t.Helper()
+		if _, err := tx.Exec(t.Context(), `INSERT INTO `+cfg.Table+` (id, aggregateid, payload) VALUES ($1, 'key', 'x')`, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func commit(t *testing.T, tx pgx.Tx) {
+	t.Helper()
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCommitOrderWaitsForOlderWriters(t *testing.T) {
+	cfg, src, insert := ordered(t)
+	arrive := func(want string) {
+		t.Helper()
+		until(t, want+" to be there", func() bool { return ids(pending(t, src)) == want })
+	}
+	execute(t, `INSERT INTO `+cfg.Table+` (id, payload) VALUES ('before', 'x')`)
+	arrive("before")
+	slow, quick := begin(t, cfg.DSN), begin(t, cfg.DSN)
+	insert(slow, "slow")
+	insert(quick, "quick")
+	commit(t, quick)
+	held, err := src.HeldBack(t.Context())
+	if err != nil || held == nil || held.Rows != 1 || !strings.Contains(held.Holder, "process ") || held.For <= 0 {
+		t.Errorf("held back: %+v, %v", held, err)
+	}
+	for range 20 {
+		if got := ids(pending(t, src)); got != "before" {
+			t.Fatalf("rows are there while an older transaction runs: %s", got)
+		}
+	}
+	commit(t, slow)
+	arrive("before slow quick")
+	if held, err := src.HeldBack(t.Context()); err != nil || held != nil {
+		t.Errorf("held back: %+v, %v", held, err)
+	}
+}
+
+// The transaction that commits first has the lower number, since it wrote something else before, and the higher row. A snapshot
+// then shows no running transaction at all: its xmax is not above the one that runs.
+func TestCommitOrderSeesWritersThatASnapshotDoesNot(t *testing.T) {
+	for range 3 {
+		cfg, src, insert := ordered(t)
+		execute(t, `CREATE TABLE `+cfg.Table+`_other (x int)`)
+		first, second := begin(t, cfg.DSN, `INSERT INTO `+cfg.Table+`_other VALUES (1)`), begin(t, cfg.DSN)
+		insert(second, "low")
+		insert(first, "high")
+		commit(t, first)
+		for range 20 {
+			if got := ids(pending(t, src)); got != "" {
+				t.Fatalf("%s is there before low", got)
+			}
+		}
+		commit(t, second)
+		until(t, "both to be there", func() bool { return ids(pending(t, src)) == "low high" })
+	}
+}
+
+// A transaction that only reads holds nothing back, and one that is rolled back no longer.
+func TestCommitOrderIsHeldByWritersOnly(t *testing.T) {
+	cfg, src, insert := ordered(t)
+	begin(t, cfg.DSN, `SET TRANSACTION ISOLATION LEVEL REPEATABLE READ`, `SELECT 1`)
+	tx := begin(t, cfg.DSN)
+	insert(tx, "gone")
+	execute(t, `INSERT INTO `+cfg.Table+` (id, payload) VALUES ('a', 'x')`)
+	if got := ids(pending(t, src)); got != "" {
+		t.Fatalf("%s is there", got)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the row to be there", func() bool { return ids(pending(t, src)) == "a" })
+}
+
+// Many transactions that overlap, a key of them all: the order of arrival is that of the numbers.
+func TestCommitOrderWithManyWriters(t *testing.T) {
+	cfg, _, _ := ordered(t)
+	sink := memory.NewSink()
+	stop := run(t, cfg, 2, sink, nil)
+	pool := application(t, cfg.DSN)
+	errs := make(chan error, 4)
+	const each = 150
+	for p := range 4 {
+		go func() {
+			for i := range each {
+				_, err := pool.Exec(context.Background(), `WITH w AS (SELECT pg_current_xact_id(), pg_sleep(random() * 0.003)) INSERT INTO `+cfg.Table+
+					` (id, aggregateid, payload) SELECT $1, 'key', 'x' FROM w`, fmt.Sprint(p, "-", i))
+				if err != nil {
+					errs <- err
+					return
+				}
+			}
+			errs <- nil
+		}()
+	}
+	for range 4 {
+		if err := <-errs; err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "all to arrive", func() bool { return len(sink.Delivered()) >= 4*each })
+	stop()
+	last := int64(0)
+	for _, r := range sink.Delivered() {
+		if r.Seq <= last {
+			t.Fatalf("row %d came after %d", r.Seq, last)
+		}
+		last = r.Seq
+	}
+}
+
+func TestCommitOrderNeedsASequenceThatCountsOneByOne(t *testing.T) {
+	cfg := postgres.Config{DSN: services.Postgres(t), Table: schemaOf(t) + ".outbox", CommitOrder: true}
+	initialise(t, cfg, postgres.InitOptions{})
+	in(t, cfg, `ALTER SEQUENCE outbox_seq_seq CACHE 10`)
+	if _, err := postgres.Open(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "CACHE 1") {
+		t.Errorf("open: %v", err)
+	}
+}
