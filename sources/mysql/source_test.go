@@ -1,0 +1,5 @@
+package mysql_test
+
+import "time"
+
+const longLease = time.Minute
