@@ -18,7 +18,7 @@ const longLease = time.Minute
 // acquired takes every lease for owner.
 func acquired(t *testing.T, src *mysql.Source, owner string) []core.Lease {
 	t.Helper()
-	taken, err := src.Acquire(t.Context(), owner, 1000, longLease, false)
+	taken, err := src.Acquire(t.Context(), owner, 10_000, longLease, false)
 	must(t, err)
 	var leases []core.Lease
 	for _, a := range taken {
@@ -314,6 +314,53 @@ func TestAColumnIsAddedWhileWeRun(t *testing.T) {
 			if lag, err := src.Lag(t.Context()); err != nil || lag.Pending != 0 {
 				t.Errorf("%+v, %v", lag, err)
 			}
+		}
+	})
+}
+
+// Old tables have a TIMESTAMP that changes with the row. What the relay changes is not the time of insertion.
+func TestCreatedStays(t *testing.T) {
+	onServers(t, func(t *testing.T, srv server) {
+		cfg, src := srv.one(t, `CREATE TABLE outbox (id varchar(64) PRIMARY KEY, aggregateid varchar(64), payload blob, created_at timestamp NOT NULL DEFAULT current_timestamp ON UPDATE current_timestamp) ENGINE=InnoDB`)
+		srv.execute(t, cfg, `INSERT INTO outbox (id, created_at) VALUES ('a', '2026-01-01'), ('b', '2026-01-01'), ('c', '2026-01-01')`)
+		created := pendingRows(t, src)[0].Record.CreatedAt
+		lease := acquired(t, src, "one")[0]
+		must(t, src.Step(t.Context(), "one", core.Change{Lease: lease, Settle: []core.Settlement{
+			{Seq: 1, State: core.Published}, {Seq: 2, State: core.Dead, Attempts: 1, Failure: &core.Failure{Code: "x"}},
+		}, Announce: []core.Announcement{{Batch: 1, Seqs: []int64{3}}}}))
+		must(t, src.Retry(t.Context(), "b", "ops"))
+		must(t, src.Release(t.Context(), "one", lease))
+		acquired(t, src, "two")
+		list, err := src.List(t.Context(), core.Filter{})
+		must(t, err)
+		for _, r := range list {
+			if !r.CreatedAt.Equal(created) || r.Deliveries != 1 {
+				t.Errorf("%+v", r)
+			}
+		}
+	})
+}
+
+// As many partitions as there may be are served by statements as long as that.
+func TestManyPartitions(t *testing.T) {
+	onServers(t, func(t *testing.T, srv server) {
+		cfg := srv.config(t)
+		initialise(t, cfg, mysql.InitOptions{Partitions: mysql.MaxPartitions})
+		srv.execute(t, cfg, `INSERT INTO outbox (id, payload) SELECT concat('row', lpad(n, 4, '0')), 'x' FROM (SELECT row_number() OVER () n FROM information_schema.collations a, (SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4) b) numbers WHERE n <= 1000 ORDER BY n`)
+		src := source(t, cfg)
+		leases := acquired(t, src, "one")
+		if len(leases) != mysql.MaxPartitions {
+			t.Fatalf("%d leases", len(leases))
+		}
+		if kept, err := src.Renew(t.Context(), "one", leases, longLease); err != nil || len(kept) != len(leases) {
+			t.Errorf("%d renewed, %v", len(kept), err)
+		}
+		list, err := src.List(t.Context(), core.Filter{State: core.Pending, Limit: 700, After: 100})
+		if err != nil || len(list) != 700 || list[0].ID != "row0101" || list[699].ID != "row0800" {
+			t.Errorf("listed %d rows, %v", len(list), err)
+		}
+		if lag, err := src.Lag(t.Context()); err != nil || lag.Pending != 1000 {
+			t.Errorf("%+v, %v", lag, err)
 		}
 	})
 }
