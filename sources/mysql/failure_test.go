@@ -211,8 +211,8 @@ func TestLockedLeasesArePassedOver(t *testing.T) {
 	})
 }
 
-// user makes a user of the test's database, without the rights that reach beyond it.
-func (srv server) user(t *testing.T, cfg mysql.Config) mysql.Config {
+// user makes a user with some rights in the test's database and none beyond.
+func (srv server) user(t *testing.T, cfg mysql.Config, rights string) mysql.Config {
 	t.Helper()
 	c, err := driver.ParseDSN(cfg.DSN)
 	must(t, err)
@@ -220,7 +220,7 @@ func (srv server) user(t *testing.T, cfg mysql.Config) mysql.Config {
 	admin := cfg
 	for _, host := range []string{"%", "localhost"} { // some servers have an anonymous user at localhost, which would come first
 		name := fmt.Sprintf("'%s'@'%s'", c.User, host)
-		srv.execute(t, admin, `CREATE USER `+name+` IDENTIFIED BY 's3cret'`, `GRANT ALL ON `+c.DBName+`.* TO `+name)
+		srv.execute(t, admin, `CREATE USER `+name+` IDENTIFIED BY 's3cret'`, `GRANT `+rights+` ON `+c.DBName+`.* TO `+name)
 		t.Cleanup(func() { srv.execute(t, admin, `DROP USER `+name) })
 	}
 	cfg.DSN = c.FormatDSN()
@@ -231,7 +231,7 @@ func (srv server) user(t *testing.T, cfg mysql.Config) mysql.Config {
 func TestAReadOnlyServerIsLeft(t *testing.T) {
 	onServers(t, func(t *testing.T, srv server) {
 		admin := srv.config(t)
-		cfg := srv.user(t, admin)
+		cfg := srv.user(t, admin, "ALL")
 		initialise(t, cfg, mysql.InitOptions{Partitions: 1})
 		srv.execute(t, cfg, `INSERT INTO outbox (id, payload) VALUES ('a', 'x')`)
 		src := source(t, cfg)
@@ -263,7 +263,7 @@ func TestAReadOnlyServerIsLeft(t *testing.T) {
 func TestHorizon(t *testing.T) {
 	onServers(t, func(t *testing.T, srv server) {
 		admin := srv.config(t)
-		plain := srv.user(t, admin)
+		plain := srv.user(t, admin, "ALL")
 		initialise(t, plain, mysql.InitOptions{Partitions: 1})
 		plain.MaxTransaction = 300 * time.Millisecond
 		admin.MaxTransaction = time.Millisecond // does not matter
@@ -340,5 +340,26 @@ func TestCancelledStepsLeaveNoLock(t *testing.T) {
 		wg.Wait()
 		release()
 		must(t, src.Step(t.Context(), "one", publish(lease, 1, 2)))
+	})
+}
+
+func TestPrivileges(t *testing.T) {
+	onServers(t, func(t *testing.T, srv server) {
+		admin := srv.config(t)
+		admin.DeletePublished = true
+		initialise(t, srv.user(t, admin, "SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, INDEX, LOCK TABLES"), mysql.InitOptions{Partitions: 1})
+		srv.execute(t, admin, `INSERT INTO outbox (id, payload) VALUES ('a', 'x'), ('b', 'x')`)
+		src := source(t, srv.user(t, admin, "SELECT, INSERT, UPDATE, DELETE"))
+		if _, err := src.Heartbeat(t.Context(), "one", nil, longLease); err != nil {
+			t.Error(err)
+		}
+		lease := acquired(t, src, "one")[0]
+		must(t, src.Step(t.Context(), "one", core.Change{Lease: lease, Settle: []core.Settlement{{Seq: 1, State: core.Dead, Attempts: 1, Failure: &core.Failure{Code: "x"}}}}))
+		must(t, src.Retry(t.Context(), "a", "ops"))
+		must(t, src.Release(t.Context(), "one", lease))
+		publishAll(t, src)
+		if lag, err := src.Lag(t.Context()); err != nil || lag != (core.Lag{}) {
+			t.Errorf("%+v, %v", lag, err)
+		}
 	})
 }
