@@ -20,6 +20,16 @@ func (src *Source) PublishTexts(seqs []int64) []string {
 	return []string{src.text.publish(same{}, seqs), src.text.remove(same{}, seqs)}
 }
 
+// Session tells some of what a session has.
+func (src *Source) Session(ctx context.Context) (values string, err error) {
+	isolation := "@@transaction_isolation"
+	if err := src.work.QueryRowContext(ctx, `SELECT @@tx_isolation`).Scan(&values); err == nil {
+		isolation = "@@tx_isolation"
+	}
+	err = src.work.QueryRowContext(ctx, `SELECT concat_ws(' ', `+isolation+`, @@autocommit + 0, @@time_zone, @@wait_timeout, @@innodb_lock_wait_timeout, @@character_set_results)`).Scan(&values)
+	return values, err
+}
+
 // CheckVersion and ParseDSN are what they are called.
 var (
 	CheckVersion = checkVersion

@@ -20,12 +20,14 @@ type horizon struct {
 	base           time.Time
 	maxTransaction time.Duration
 
+	looking sync.Mutex // held by the one who looks
+
 	mu      sync.Mutex
 	blind   bool // not allowed to see
 	looked  bool
 	at      time.Duration            // of the latest look
 	before  time.Duration            // of the look before that
-	running map[uint64]time.Duration // transaction → not begun before
+	running map[string]time.Duration // transaction → not begun before
 }
 
 func newHorizon(maxTransaction time.Duration) *horizon {
@@ -38,15 +40,19 @@ const lookEvery = time.Second
 func (h *horizon) now() time.Duration { return time.Since(h.base) }
 
 // oldest is called before a page's snapshot: rows that the snapshot will not show belong to transactions with this number
-// or a higher one. When the server does not answer, the last answer is good enough: it only lags behind.
+// or a higher one. While somebody else looks, or the server does not answer, the last answer will do: it only lags behind.
 func (h *horizon) oldest(ctx context.Context, db *sql.DB) time.Duration {
+	if h.due() && h.looking.TryLock() {
+		h.look(ctx, db)
+		h.looking.Unlock()
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if now := h.now(); !h.blind && (!h.looked || now-h.at >= lookEvery) {
-		h.look(ctx, db, now)
-	}
-	if h.blind || !h.looked {
+	switch {
+	case h.blind:
 		return h.now() - h.maxTransaction
+	case !h.looked:
+		return 0
 	}
 	oldest := h.at
 	for _, begun := range h.running {
@@ -55,28 +61,43 @@ func (h *horizon) oldest(ctx context.Context, db *sql.DB) time.Duration {
 	return oldest
 }
 
+func (h *horizon) due() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.blind && (!h.looked || h.now()-h.at >= lookEvery)
+}
+
 // look lists what runs. A transaction that is there for the first time has taken its first number after the look before,
 // unless it was just then between taking it and using it; so the one before that counts.
-func (h *horizon) look(ctx context.Context, db *sql.DB, now time.Duration) {
-	running := map[uint64]time.Duration{}
+func (h *horizon) look(ctx context.Context, db *sql.DB) {
+	now := h.now()
+	var ids []string
 	err := collect(ctx, db, func(rows *sql.Rows) error {
-		var id uint64
+		var id string
 		if err := rows.Scan(&id); err != nil {
 			return err
 		}
+		ids = append(ids, id)
+		return nil
+	}, `SELECT trx_id FROM information_schema.innodb_trx WHERE trx_rows_modified > 0`)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case number(err) == accessDenied:
+		h.blind = true
+		return
+	case err != nil:
+		return
+	}
+	running := make(map[string]time.Duration, len(ids))
+	for _, id := range ids {
 		begun, known := h.running[id]
 		if !known {
 			begun = h.before
 		}
 		running[id] = begun
-		return nil
-	}, `SELECT trx_id FROM information_schema.innodb_trx WHERE trx_rows_modified > 0`)
-	switch {
-	case number(err) == accessDenied:
-		h.blind = true
-	case err == nil:
-		h.before, h.at, h.running, h.looked = h.at, now, running, true
 	}
+	h.before, h.at, h.running, h.looked = h.at, now, running, true
 }
 
 // of gives a page's horizon, when the page has been read; oldest is from before.

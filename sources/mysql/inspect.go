@@ -45,6 +45,7 @@ type column struct {
 	byDefault string
 	auto      bool // AUTO_INCREMENT
 	generated bool
+	touched   bool // set to the present whenever the row is changed, unless the statement sets it
 }
 
 // inspect reads the schema and settles which column is what. It changes nothing.
@@ -115,6 +116,7 @@ func (s *schema) readColumns(ctx context.Context, q querier) error {
 		extra = strings.ToLower(extra)
 		c.kind, c.full, c.charset = strings.ToLower(c.kind), strings.ToLower(c.full), charset.String
 		c.byDefault = strings.Trim(byDefault.String, "'")
+		c.touched = strings.Contains(extra, "on update")
 		c.auto = strings.Contains(extra, "auto_increment")
 		c.generated = strings.Contains(extra, "virtual") || strings.Contains(extra, "stored generated") || strings.Contains(extra, "persistent")
 		s.found[strings.ToLower(c.name)] = c

@@ -186,7 +186,7 @@ func (src *Source) countCrashes(ctx context.Context, tx *sql.Tx, hold bool, seqs
 	_, err = tx.ExecContext(ctx, src.text.fill(fmt.Sprintf(`UPDATE `+bySeq+` SET {deliveries} = {deliveries} + 1,
 		{last_error} = CASE WHEN {crashes} + 1 >= %[1]d THEN '%[2]s' WHEN ? THEN '%[3]s' ELSE {last_error} END,
 		{state} = CASE WHEN {crashes} + 1 >= %[1]d THEN 'dead' WHEN ? THEN 'held' ELSE 'pending' END,
-		{crashes} = {crashes} + 1 WHERE {order} IN %[4]s AND {state} = 'pending'`,
+		{crashes} = {crashes} + 1{keep} WHERE {order} IN %[4]s AND {state} = 'pending'`,
 		core.MaxCrashes, core.ReasonCrash, core.ReasonUncertain, list(pending))), hold, hold)
 	return found, err
 }

@@ -31,6 +31,7 @@ func onServers(t *testing.T, run func(t *testing.T, srv server)) {
 			dsn := os.Getenv(variable)
 			switch {
 			case dsn != "":
+				roomForLargePayloads(t, dsn)
 				run(t, server{name, dsn})
 			case os.Getenv("CONNECTD_TEST_SERVICES") == "1":
 				t.Fatalf("%s is not set", variable)
@@ -38,6 +39,21 @@ func onServers(t *testing.T, run func(t *testing.T, srv server)) {
 				t.Skipf("%s is not set: there is no %s to test with", variable, name)
 			}
 		})
+	}
+}
+
+// roomForLargePayloads lets the server take a statement of 20 MB and more, as MySQL does by default and MariaDB does not.
+// That hurts no other test.
+func roomForLargePayloads(t *testing.T, dsn string) {
+	t.Helper()
+	db := open(t, dsn)
+	defer db.Close()
+	const room = 64 << 20
+	var packet int
+	must(t, db.QueryRow(`SELECT @@global.max_allowed_packet`).Scan(&packet))
+	if packet < room {
+		_, err := db.Exec(fmt.Sprint(`SET GLOBAL max_allowed_packet = `, room))
+		must(t, err)
 	}
 }
 

@@ -101,7 +101,7 @@ func (src *Source) change(ctx context.Context, id, by, verb, set string, from ..
 			}
 			return &core.StateError{ID: id, State: row.State, Want: want}
 		}
-		if _, err := tx.ExecContext(ctx, src.text.fill(`UPDATE `+bySeq+` SET `+set+` WHERE {order} = ? AND {state} = ?`), row.Seq, string(row.State)); err != nil {
+		if _, err := tx.ExecContext(ctx, src.text.fill(`UPDATE `+bySeq+` SET `+set+`{keep} WHERE {order} = ? AND {state} = ?`), row.Seq, string(row.State)); err != nil {
 			return err
 		}
 		if err := src.note(ctx, tx, []entry{{seq: row.Seq, by: by, failure: core.Failure{Code: verb}}}); err != nil {

@@ -152,6 +152,11 @@ func (s *schema) plan(opt InitOptions, unsent string) ([]core.PlanStep, error) {
 			s.own("outbox"), tbl, schemaVersion, s.partitions, literal(s.partitionExpr())))
 	}
 	if !s.exists {
+		for _, name := range []string{"inflight", "attempt"} {
+			if s.version > 0 && s.beside["connectd_"+name] {
+				p.add("what is left of an earlier table of that name, whose numbers come again", "DELETE FROM "+s.own(name)+" WHERE tbl = "+tbl)
+			}
+		}
 		p.add("the outbox table", s.createTable())
 	} else if err := p.adopt(opt, unsent); err != nil {
 		return nil, err

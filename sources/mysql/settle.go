@@ -55,7 +55,7 @@ func (g same) rows(seqs []int64) string {
 }
 
 func (t texts) publish(g same, seqs []int64) string {
-	return t.fill(fmt.Sprintf(`UPDATE `+bySeq+` SET {state} = 'published', {published_at} = {now}, {deliveries} = %d, {attempts} = %d, {crashes} = %d`,
+	return t.fill(fmt.Sprintf(`UPDATE `+bySeq+` SET {state} = 'published', {published_at} = {now}, {deliveries} = %d, {attempts} = %d, {crashes} = %d{keep}`,
 		g.deliveries+1, g.attempts, g.crashes) + g.rows(seqs))
 }
 
@@ -143,7 +143,7 @@ func (src *Source) write(ctx context.Context, tx *sql.Tx, some []*core.Settlemen
 		SET {state} = connectd_state, {deliveries} = connectd_deliveries, {attempts} = connectd_attempts, {crashes} = connectd_crashes,
 		{failing_since} = CASE WHEN connectd_attempts = 0 THEN {epoch} WHEN {failing_since} = {epoch} THEN {now} ELSE {failing_since} END,
 		{available_at} = CASE WHEN connectd_delay > 0 THEN {now} + INTERVAL connectd_delay MICROSECOND ELSE {available_at} END,
-		{last_error} = COALESCE(connectd_error, {last_error})`), args...)
+		{last_error} = COALESCE(connectd_error, {last_error}){keep}`), args...)
 	return err
 }
 

@@ -15,6 +15,9 @@
 // dropped, so a failover behind a name or a proxy is followed; reads that a proxy sends to replicas are an error. In a
 // Galera cluster use one node: a lock that a node's transaction holds is not known to the others.
 //
+// A daemon's user needs SELECT, INSERT, UPDATE and DELETE in the database, and for the best of it PROCESS (see
+// Config.MaxTransaction); init needs CREATE, ALTER, INDEX and LOCK TABLES as well.
+//
 // TRUNCATE of the table gives its numbers again, to rows that daemons at work may take for old ones: delete instead.
 package mysql
 

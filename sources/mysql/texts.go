@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// texts writes statements: {name} stands for the table, an index or a column.
+// texts writes statements: {name} stands for the table, an index or a column; {keep} ends the assignments of an UPDATE of the
+// table, and keeps a time of insertion that would change with the row.
 type texts struct{ names *strings.Replacer }
 
 func (s *schema) texts() texts {
@@ -24,11 +25,15 @@ func (s *schema) texts() texts {
 		}
 		pairs = append(pairs, "{"+r.name+"}", column, "{"+r.name+".text}", text, "{"+r.name+".bytes}", bytes)
 	}
+	keep := ""
+	if created := s.found[strings.ToLower(c.created)]; created.touched {
+		keep = ", " + quote(created.name) + " = " + quote(created.name)
+	}
 	extra := ""
 	for _, h := range s.extra {
 		extra += ", " + s.found[strings.ToLower(h.Column)].text()
 	}
-	return texts{strings.NewReplacer(append(pairs, "{extra}", extra)...)}
+	return texts{strings.NewReplacer(append(pairs, "{extra}", extra, "{keep}", keep)...)}
 }
 
 func (t texts) fill(text string) string { return t.names.Replace(text) }
