@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// serveReceiver is the process that takes webhooks: HTTP servers on loopback ports that read each request, wait, and
-// answer 204; the first of them never answers. It prints "ready" and the ports, and lives until its stdin ends.
+// serveReceiver is the process that takes webhooks: HTTP servers on one port of 127.0.0.1, 127.0.0.2 and so on, that
+// read each request, wait, and answer 204; the first never answers. It prints the port and lives until its stdin ends.
 func serveReceiver(args []string) error {
 	n, err := strconv.Atoi(args[0])
 	if err != nil {
@@ -27,12 +27,13 @@ func serveReceiver(args []string) error {
 	if err != nil {
 		return err
 	}
-	line := "ready"
+	port := 0
 	for i := range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := net.Listen("tcp", net.JoinHostPort(loopback(i), strconv.Itoa(port)))
 		if err != nil {
 			return err
 		}
+		port = l.Addr().(*net.TCPAddr).Port
 		handler := func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			if i == 0 {
@@ -45,22 +46,27 @@ func serveReceiver(args []string) error {
 			w.WriteHeader(http.StatusNoContent)
 		}
 		go func() { _ = http.Serve(l, http.HandlerFunc(handler)) }()
-		line += " " + strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 	}
-	fmt.Println(line)
+	fmt.Println(port)
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	return nil
 }
 
 // receiver is such a process.
 type receiver struct {
-	hanging int   // a port that never answers
-	ports   []int // the others
+	port    int
+	hanging string   // a host that never answers
+	hosts   []string // the others
 }
 
-// startReceiver starts a receiver with so many ports that answer after the delay, until the benchmark ends.
-func startReceiver(b *testing.B, p programs, ports int, delay time.Duration) receiver {
-	cmd := exec.Command(p.receiver, strconv.Itoa(ports+1), delay.String())
+func loopback(i int) string { return fmt.Sprintf("127.0.0.%d", i+1) }
+
+// url is the address of the first host that answers.
+func (r receiver) url() string { return fmt.Sprintf("http://%s:%d/", r.hosts[0], r.port) }
+
+// startReceiver starts a receiver with so many hosts that answer after the delay, until the benchmark ends.
+func startReceiver(b *testing.B, p programs, hosts int, delay time.Duration) receiver {
+	cmd := exec.Command(p.receiver, strconv.Itoa(hosts+1), delay.String())
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		b.Fatal(err)
@@ -81,13 +87,12 @@ func startReceiver(b *testing.B, p programs, ports int, delay time.Duration) rec
 	if err != nil {
 		b.Fatalf("the receiver said %q: %v", line, err)
 	}
-	var all []int
-	for _, field := range strings.Fields(line)[1:] {
-		port, err := strconv.Atoi(field)
-		if err != nil {
-			b.Fatal(err)
-		}
-		all = append(all, port)
+	r := receiver{hanging: loopback(0)}
+	if r.port, err = strconv.Atoi(strings.TrimSpace(line)); err != nil {
+		b.Fatal(err)
 	}
-	return receiver{hanging: all[0], ports: all[1:]}
+	for i := range hosts {
+		r.hosts = append(r.hosts, loopback(i+1))
+	}
+	return r
 }

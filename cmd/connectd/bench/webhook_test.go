@@ -31,7 +31,7 @@ func benchmarkWebhook(b *testing.B, p programs, r *report) {
 	fast, slow := startReceiver(b, p, 1, 0), startReceiver(b, p, 1, webhookDelay)
 	many := startReceiver(b, p, 8, 20*time.Millisecond)
 	for b.Loop() {
-		client := bareClient(b, fast.ports[0])
+		client := bareClient(b, fast.url())
 		for _, c := range []struct {
 			name, delivery string
 			want           goal
@@ -39,13 +39,13 @@ func benchmarkWebhook(b *testing.B, p programs, r *report) {
 			{"a record a call", "", goal{}},
 			{"500 records a call", "batch: {max_records: 500}, ", atLeast(0.7)},
 		} {
-			s := webhookSetup(b, p, fmt.Sprintf("http://127.0.0.1:%d/", fast.ports[0]), c.delivery)
+			s := webhookSetup(b, p, fast.url(), c.delivery)
 			rate := publishRate(b, s, measured, "")
 			r.add("webhook / bare net/http client", c.name, "", c.want, rate/client)
 			r.add("  rate", c.name, "rows/s", goal{}, rate)
 			r.add("  the bare client's", c.name, "requests/s", goal{}, client)
 		}
-		s := webhookSetup(b, p, fmt.Sprintf("http://127.0.0.1:%d/", slow.ports[0]), "")
+		s := webhookSetup(b, p, slow.url(), "")
 		rate := publishRate(b, s, measured, "")
 		most := webhookConcurrency / webhookDelay.Seconds()
 		r.add("webhook, 50 ms latency, 64 at once / 64 ÷ 50 ms", "", "", atLeast(0.9), rate/most)
@@ -70,19 +70,19 @@ func webhookSetup(b *testing.B, p programs, url, delivery string) setup {
 // manyRate is the rate of eight endpoints, to which rows go in turn, with or without a ninth that never answers, over half
 // a minute from the start: the time in which the sink has to find out is in it.
 func manyRate(b *testing.B, p programs, to receiver, hanging bool) float64 {
-	sink := fmt.Sprintf(`{plugin: webhook, url: "http://127.0.0.1:{route}/", signing: {secrets: [{value: %q}]}, concurrency: %d, ssrf: {mode: "off"}}`,
-		webhookSecret, webhookConcurrency)
+	sink := fmt.Sprintf(`{plugin: webhook, url: "http://{route}:%d/", signing: {secrets: [{value: %q}]}, concurrency: %d, ssrf: {allow_cidrs: ["127.0.0.0/8"], allow_ports: [%d]}}`,
+		to.port, webhookSecret, webhookConcurrency, to.port)
 	s := newSetup(b, p, sink, "")
 	s.init(b)
 	fill(b, s.database())
 	db := openDatabase(b, s.database())
 	defer db.Close()
-	ports := make([]string, len(to.ports))
-	for i, port := range to.ports {
-		ports[i] = fmt.Sprintf("WHEN %d THEN '%d'", i, port)
+	hosts := make([]string, len(to.hosts))
+	for i, host := range to.hosts {
+		hosts[i] = fmt.Sprintf("WHEN %d THEN '%s'", i, host)
 	}
 	// Every ninth row goes to the endpoint that hangs, with keys of its own.
-	spread := fmt.Sprintf("CASE WHEN seq %% 9 = 8 THEN '%d' ELSE CASE (seq %% 9) %s END END", to.hanging, strings.Join(ports, " "))
+	spread := fmt.Sprintf("CASE WHEN seq %% 9 = 8 THEN '%s' ELSE CASE (seq %% 9) %s END END", to.hanging, strings.Join(hosts, " "))
 	if _, err := db.Exec("UPDATE outbox SET aggregatetype = " + spread + ", aggregateid = aggregateid || '-' || (seq % 9)"); err != nil {
 		b.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func manyRate(b *testing.B, p programs, to receiver, hanging bool) float64 {
 			b.Fatal(err)
 		}
 	}
-	return publishRate(b, s, 30*time.Second, fmt.Sprintf("AND aggregatetype <> '%d'", to.hanging))
+	return publishRate(b, s, 30*time.Second, fmt.Sprintf("AND aggregatetype <> '%s'", to.hanging))
 }
 
 // publishRate runs a daemon for so long and returns how many rows a second it published, from the first on.
@@ -126,7 +126,7 @@ func published(b *testing.B, db *sql.DB, which string) (n int) {
 
 // bareClient is the rate at which a program with nothing else to do posts the same bodies, signed the same way, to the
 // same receiver, as many at once.
-func bareClient(b *testing.B, port int) float64 {
+func bareClient(b *testing.B, url string) float64 {
 	secret, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(webhookSecret, "whsec_"))
 	if err != nil {
 		b.Fatal(err)
@@ -134,7 +134,6 @@ func bareClient(b *testing.B, port int) float64 {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: webhookConcurrency}}
 	defer client.CloseIdleConnections()
 	body := []byte(fmt.Sprintf(`{"order":%09d,"text":"%s"}`, 100000000, strings.Repeat("0", payloadBytes-29)))
-	url := fmt.Sprintf("http://127.0.0.1:%d/", port)
 	var sent atomic.Int64
 	began := time.Now()
 	var wg sync.WaitGroup
