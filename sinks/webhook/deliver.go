@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/connectd/connectd/core"
 )
@@ -32,10 +33,12 @@ type closedError struct{ outcome core.Outcome }
 
 func (e *closedError) Error() string { return e.outcome.Message }
 
-// deliver sends the batch and returns an outcome for each record, soon after ctx is done at the latest.
+// deliver sends the batch and returns an outcome for each record, before ctx's deadline, or soon after ctx was cancelled.
 func (c *courier) deliver(ctx context.Context, batch []core.Record) []core.Outcome {
 	d := &delivery{courier: c, batch: batch, outcomes: make([]core.Outcome, len(batch))}
-	d.gate, d.shut = context.WithCancelCause(ctx)
+	ctx, open, cancel := c.budget(ctx)
+	defer cancel()
+	d.gate, d.shut = context.WithCancelCause(open)
 	defer d.shut(nil)
 	lanes := divide(batch, c.perRequest, c.perRow)
 	if len(lanes) == 1 {
@@ -48,6 +51,25 @@ func (c *courier) deliver(ctx context.Context, batch []core.Record) []core.Outco
 	}
 	wg.Wait()
 	return d.outcomes
+}
+
+// budget divides a call's time. An answer that comes after the call's end is lost, and with it the news of what was
+// delivered, of what was not sent, and that the sink is alive. So what is on its way shortly before the end is given up,
+// and no request is begun when less time is left than one may take, or than two thirds of a call that is shorter.
+func (c *courier) budget(ctx context.Context) (sending, beginning context.Context, cancel context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		sending, cancel = context.WithCancel(ctx)
+		return sending, sending, cancel
+	}
+	left := time.Until(deadline)
+	end := deadline.Add(-min(left/10, time.Second))
+	sending, giveUp := context.WithDeadline(ctx, end)
+	beginning, stop := context.WithDeadline(sending, end.Add(-min(c.total, left*2/3)))
+	return sending, beginning, func() {
+		stop()
+		giveUp()
+	}
 }
 
 // divide makes lanes: one for each key and each record without a key, and when a request takes several rows, as many keys

@@ -128,7 +128,7 @@ func (e *endpoint) token(ctx context.Context, hurried bool) *core.Outcome {
 	}
 	longest := rateWait
 	if deadline, ok := ctx.Deadline(); e.places == nil && ok {
-		longest = time.Until(deadline) / 2 // the other half is for the request
+		longest = time.Until(deadline)
 	}
 	if wait > longest || hurried && !e.standAside() {
 		reservation.Cancel()

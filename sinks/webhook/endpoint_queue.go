@@ -16,7 +16,7 @@ func (e *endpoint) place(ctx context.Context, hurried bool) *core.Outcome {
 		e.mu.Unlock()
 		return nil
 	}
-	hangs, full := e.hangs(time.Now()), hurried && len(e.queue) >= int(e.window.most)
+	hangs, full := e.hangs(time.Now()), hurried && e.places != nil && len(e.queue) >= int(e.window.most)
 	if hangs || full || hurried && !e.standAside() {
 		e.mu.Unlock()
 		if hangs {
