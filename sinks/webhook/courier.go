@@ -94,12 +94,12 @@ func (c *courier) request(ctx context.Context, m *message, to *url.URL) (r egres
 	if err != nil {
 		var failed *egress.Error
 		sent = !errors.As(err, &failed) || failed.Sent
-		if v = c.judge.failure(err); !sent {
+		if v = c.judge.of(&r).failure(err); !sent {
 			v = unsent(ctx, began, v)
 		}
 		return r, v, sent
 	}
-	return r, c.judge.answer(m, answer.Status, answer.Header, answer.Body), true
+	return r, c.judge.of(&r).answer(m, answer.Status, answer.Header, answer.Body), true
 }
 
 // fairChance is the time in which an endpoint should be connected to, when its call has no more.

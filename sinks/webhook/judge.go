@@ -39,25 +39,33 @@ type verdict struct {
 // judge turns answers and failures into verdicts. It may be used concurrently.
 type judge struct {
 	config  *config
-	results []string          // pointer to the rows' results in an answer
-	secrets *strings.Replacer // hides what an answer may repeat of the request
+	results []string        // pointer to the rows' results in an answer
+	secrets secrets         // of the settings
+	sent    *egress.Request // nil, or what is judged: an answer may repeat it
 	now     func() time.Time
 	random  func() float64 // in [0, 1)
 }
 
 // newJudge returns a judge for settings that parse was content with.
 func newJudge(c *config) *judge {
-	j := &judge{config: c, secrets: hide(c), now: time.Now, random: rand.Float64}
+	j := &judge{config: c, secrets: secretsOf(c), now: time.Now, random: rand.Float64}
 	if c.perRow() {
 		j.results, _ = parsePointer(*c.Batch.PerRowResults) // parse was content with it
 	}
 	return j
 }
 
+// of returns the judge of one request, as it was sent, who shows nothing of what is confidential in it.
+func (j *judge) of(r *egress.Request) *judge {
+	own := *j
+	own.sent = r
+	return &own
+}
+
 // maxResults bounds what is read of an answer with an entry for each row, in bytes.
 const maxResults = 1 << 20
 
-// margin is what more of a body is looked at than is shown, so that a secret is hidden whole where the text is cut.
+// margin is what more of a body is looked at than is shown, since it becomes shorter where secrets are hidden.
 const margin = 512
 
 // capture is how many bytes of an answer's body the judge wants.
@@ -124,29 +132,30 @@ func sameEndpoint(m *message, location string) *url.URL {
 // describe says for people what the answer was.
 func (j *judge) describe(status int, header http.Header, location string, body []byte) string {
 	var b strings.Builder
+	secrets := j.carried(j.sent)
 	fmt.Fprintf(&b, "the receiver answered %d", status)
 	if text := http.StatusText(status); text != "" {
 		b.WriteString(" " + text)
 	}
 	if status/100 == 3 && location != "" {
-		fmt.Fprintf(&b, ", to %s; a redirect is not followed, so set the url to where it leads", place(location))
+		fmt.Fprintf(&b, ", to %s; a redirect is not followed, so set the url to where it leads", place(secrets.hide(location)))
 	}
 	if status == http.StatusMultiStatus {
 		b.WriteString(", which says that rows fared differently; batch.per_row_results reads such an answer")
 	}
 	for _, name := range j.config.Capture.Headers {
 		if value := header.Get(name); value != "" {
-			fmt.Fprintf(&b, ", %s %.100s", name, value)
+			fmt.Fprintf(&b, ", %s %.100s", name, secrets.hide(value))
 		}
 	}
-	if snippet := j.snippet(header, body); snippet != "" {
+	if snippet := j.snippet(header, body, secrets); snippet != "" {
 		b.WriteString(": " + snippet)
 	}
-	return core.CleanText(j.secrets.Replace(b.String()))
+	return core.CleanText(secrets.hide(b.String()))
 }
 
 // snippet is what of the answer's body people can read.
-func (j *judge) snippet(header http.Header, body []byte) string {
+func (j *judge) snippet(header http.Header, body []byte, hidden secrets) string {
 	if encoding := header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
 		return ""
 	}
@@ -155,7 +164,9 @@ func (j *judge) snippet(header http.Header, body []byte) string {
 	if strings.ContainsRune(text, 0) {
 		return "" // no text
 	}
-	text = j.secrets.Replace(text)
+	if text = hidden.hide(text); len(body) >= limit+margin {
+		text = hidden.hideCut(text)
+	}
 	return strings.Join(strings.Fields(core.CleanText(text[:min(len(text), limit)])), " ")
 }
 
@@ -179,9 +190,9 @@ func place(location string) string {
 func (j *judge) failure(err error) verdict {
 	var failed *egress.Error
 	if !errors.As(err, &failed) {
-		return verdict{outcome: core.Outcome{Kind: core.Retryable, Unknown: true, Code: "failed", Message: core.CleanText(err.Error())}}
+		return verdict{outcome: core.Outcome{Kind: core.Retryable, Unknown: true, Code: "failed", Message: core.CleanText(j.carried(j.sent).hide(err.Error()))}}
 	}
-	text := core.CleanText(j.secrets.Replace(failed.Error()))
+	text := core.CleanText(j.carried(j.sent).hide(failed.Error()))
 	timeout := failed.Timeout()
 	switch {
 	case failed.Sent:

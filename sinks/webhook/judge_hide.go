@@ -1,40 +1,117 @@
 package webhook
 
 import (
+	"cmp"
 	"encoding/base64"
+	"net/http"
+	"net/url"
 	"regexp"
+	"slices"
 	"strings"
+
+	"github.com/connectd/connectd/sinks/webhook/egress"
 )
 
-// secretive are names of headers whose values are not for everybody's eyes.
-var secretive = regexp.MustCompile(`(?i)auth|key|token|secret|passw|cookie|signature`)
+// secretive are names of headers and of a query's parameters whose values are not for everybody's eyes.
+var secretive = regexp.MustCompile(`(?i)auth|key|token|secret|passw|cookie|signature|sig$`)
 
-// hide replaces the secrets of the settings, so that a receiver that repeats a request in its answer does not put them into
-// errors.
-func hide(c *config) *strings.Replacer {
-	var pairs []string
-	add := func(texts ...string) {
-		for _, text := range texts {
-			if len(text) >= 4 { // shorter ones would hide parts of ordinary words, and are no secrets anyway
-				pairs = append(pairs, text, "***")
+// leastSecret is how long a secret is at least, in bytes: to hide shorter texts would hide parts of ordinary words.
+const leastSecret = 4
+
+// secrets are texts that errors do not show, longest first, since one may be part of another.
+type secrets []string
+
+func (s *secrets) add(texts ...string) {
+	for _, text := range texts {
+		if len(text) >= leastSecret {
+			*s = append(*s, text)
+		}
+	}
+}
+
+// sort must be called when all are added.
+func (s secrets) sort() {
+	slices.SortFunc(s, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+}
+
+// hide replaces the secrets in a text.
+func (s secrets) hide(text string) string {
+	for _, secret := range s {
+		text = strings.ReplaceAll(text, secret, "***")
+	}
+	return text
+}
+
+// hideCut is hide for a text that was cut: it may end with the beginning of a secret.
+func (s secrets) hideCut(text string) string {
+	text = s.hide(text)
+	for _, secret := range s {
+		for n := min(len(secret)-1, len(text)); n >= leastSecret; n-- {
+			if strings.HasSuffix(text, secret[:n]) {
+				return text[:len(text)-n] + "***"
 			}
 		}
 	}
+	return text
+}
+
+// secretsOf are those of the settings.
+func secretsOf(c *config) secrets {
+	var s secrets
 	for i := range c.Signing.Secrets {
-		add(c.Signing.Secrets[i].Value.Reveal())
+		s.add(c.Signing.Secrets[i].Value.Reveal())
 	}
 	if a := c.Auth; a != nil {
 		password := a.Password.Reveal()
-		add(base64.StdEncoding.EncodeToString([]byte(a.Username+":"+password)), password, a.Token.Reveal(), a.Value.Reveal(),
+		s.add(base64.StdEncoding.EncodeToString([]byte(a.Username+":"+password)), password, a.Token.Reveal(), a.Value.Reveal(),
 			a.ClientSecret.Reveal(), a.SecretAccessKey.Reveal(), a.SessionToken.Reveal())
 	}
 	for name, value := range c.Headers {
 		if secretive.MatchString(name) {
-			add(value)
+			s.add(value)
 		}
 	}
 	if u := c.target.static; u != nil {
-		add(u.RawQuery) // keys of APIs are found there
+		s.add(u.RawQuery) // keys of APIs are found there
 	}
-	return strings.NewReplacer(pairs...)
+	return s
+}
+
+// carried adds what one request carried: tokens and passwords come from files and token endpoints too, and headers and
+// queries from rows.
+func (j *judge) carried(r *egress.Request) secrets {
+	s := slices.Clone(j.secrets)
+	if r != nil {
+		for name, values := range r.Header {
+			for _, value := range values {
+				if j.confidential(name) {
+					s.add(value)
+					s.add(strings.Fields(value)...) // the token without its scheme
+				}
+			}
+		}
+		s.add(r.URL.RawQuery)
+		query, _ := url.ParseQuery(r.URL.RawQuery) // what cannot be read of it no receiver has read
+		for name, values := range query {
+			if secretive.MatchString(name) {
+				s.add(values...)
+			}
+		}
+	}
+	s.sort()
+	return s
+}
+
+// confidential reports whether a header's value is hidden, by its name in canonical form. Those that tell of the row
+// are not, although one of them is its key.
+func (j *judge) confidential(name string) bool {
+	switch {
+	case j.config.Auth != nil && slices.Contains(j.config.Auth.headers(), name):
+		return true
+	case strings.HasPrefix(name, "Connectd-"), strings.HasPrefix(name, "Ce-"):
+		return false
+	case j.config.Idempotency != nil && name == http.CanonicalHeaderKey(j.config.Idempotency.Name):
+		return false
+	}
+	return secretive.MatchString(name)
 }
