@@ -183,6 +183,7 @@ func parse(data []byte, o Options) (config, []core.Diagnostic) {
 	k.tls(&c)
 	k.ssrf(&c)
 	k.openly(&c)
+	k.strangers(&c)
 	k.names(&c)
 	k.paths(&c, o.Dir)
 	composer, problems := compile(&c, o.Connector)

@@ -200,10 +200,14 @@ func TestSettings(t *testing.T) {
 
 		// http
 		`{"url":"http://example.com/"}`: "",
-		`{"url":"http://example.com/","auth":{"type":"basic","username":"u","password":"p"}}`:        "warn /url auth",
-		`{"url":"http://localhost:1/","auth":{"type":"basic","username":"u","password":"p"}}`:        "",
-		`{"url":"http://[::1]:1/","auth":{"type":"basic","username":"u","password":"p"}}`:            "",
-		`{"url":"http://{key}.example.com/","signing":{"secrets":[{"value":"` + signingKey + `"}]}}`: "warn /url signature",
+		`{"url":"{route}","auth":{"type":"basic","username":"u","password":"p"},"headers":{"X-Api-Key":"k","X-Token":"{key}","X-Env":"live"}}`: "warn /auth allow_hosts; warn /headers/X-Api-Key allow_hosts",
+		`{"url":"https://{key}.com/","auth":{"type":"basic","username":"u","password":"p"}}`:                                                   "warn /auth allow_hosts",
+		`{"url":"https://{key}.example.com/","auth":{"type":"basic","username":"u","password":"p"}}`:                                           "",
+		`{"url":"{route}","ssrf":{"allow_hosts":["a.example"]},"auth":{"type":"basic","username":"u","password":"p"}}`:                         "",
+		`{"url":"http://example.com/","auth":{"type":"basic","username":"u","password":"p"}}`:                                                  "warn /url auth",
+		`{"url":"http://localhost:1/","auth":{"type":"basic","username":"u","password":"p"}}`:                                                  "",
+		`{"url":"http://[::1]:1/","auth":{"type":"basic","username":"u","password":"p"}}`:                                                      "",
+		`{"url":"http://{key}.example.com/","signing":{"secrets":[{"value":"` + signingKey + `"}]}}`:                                           "warn /url signature",
 
 		// statuses
 		`{` + url + `,"success_status":["2xx","409"],"retry_status":["404"],"permanent_status":["410-419"],"throttle_status":["420"]}`: "",
