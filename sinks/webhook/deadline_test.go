@@ -100,3 +100,20 @@ func TestMoreCallsThanRequests(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// Where the outcomes are in the answer's body it is waited for, as long as the request may take.
+func TestResultsThatTakeTheirTime(t *testing.T) {
+	r := receive(t)
+	r.always(answer{do: func(w http.ResponseWriter, request *http.Request) {
+		fmt.Fprint(w, "[")
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-time.After(1500 * time.Millisecond): // more than is waited for a body that only says why
+		case <-request.Context().Done():
+		}
+		fmt.Fprint(w, `{"id": "a", "status": 200}]`)
+	}})
+	s := opened(t, to(r.url(), `, "batch": {"per_row_results": ""}`))
+	want(t, send(t, s, record("a", "k")), core.Delivered)
+	wantRequests(t, r, 1)
+}

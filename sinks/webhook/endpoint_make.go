@@ -7,8 +7,6 @@ import (
 
 	"github.com/sony/gobreaker/v2"
 	tokens "golang.org/x/time/rate"
-
-	"github.com/connectd/connectd/core/settings"
 )
 
 // breakerWindow is the time over which a breaker counts, in timeouts of a request: an endpoint that hangs has only one
@@ -23,10 +21,6 @@ func endpointMaker(c *config, many bool, log *slog.Logger) func(name string) *en
 		shared = newPlaces(c.Concurrency, stall)
 	}
 	rules := c.Breaker
-	if rules == nil {
-		rules = new(breaker)
-		settings.Decode([]byte(`{}`), rules) // the defaults
-	}
 	sometimes := &tokens.Sometimes{First: 100, Interval: time.Second} // many endpoints fail together
 	return func(name string) *endpoint {
 		e := &endpoint{

@@ -55,6 +55,15 @@ func newJudge(c *config) *judge {
 	return j
 }
 
+// patience is how long the judge waits for an answer's body, when its header has come: as long as the request may take
+// if the outcomes are in it.
+func (j *judge) patience() time.Duration {
+	if j.config.perRow() {
+		return time.Duration(j.config.Timeouts.Total)
+	}
+	return time.Second
+}
+
 // of returns the judge of one request, as it was sent, who shows nothing of what is confidential in it.
 func (j *judge) of(r *egress.Request) *judge {
 	own := *j
