@@ -502,3 +502,35 @@ func TestWhoIsToBlameWhenTimeIsOver(t *testing.T) {
 		}
 	}
 }
+
+// An endpoint whose requests wait because others use up all places does not hang: it has had no chance to answer.
+func TestWaitingForOthersIsNoHanging(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := limits()
+		c.Concurrency = 2
+		create := endpointMaker(c, true, slog.New(slog.DiscardHandler))
+		hangs, too, fine := create("https://a.example:443"), create("https://b.example:443"), create("https://c.example:443")
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+		defer cancel()
+		var wg sync.WaitGroup
+		for _, e := range []*endpoint{hangs, hangs, too, too, fine, fine} {
+			wg.Go(func() {
+				if done, o := e.admit(ctx, false); o == nil {
+					time.Sleep(time.Minute)
+					done(&overloaded)
+				}
+			})
+			time.Sleep(2 * time.Second)
+		}
+		short, end := context.WithTimeout(t.Context(), time.Second)
+		defer end()
+		_, o := fine.admit(short, false)
+		wantRefused(t, o, "busy", 0, time.Second)
+		wg.Wait()
+		for _, e := range []*endpoint{hangs, too, fine} {
+			if e.used != 0 || e.wire != 0 {
+				t.Errorf("%s: %d places are not given back, %d requests not ended", e.name, e.used, e.wire)
+			}
+		}
+	})
+}
