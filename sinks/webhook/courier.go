@@ -90,15 +90,16 @@ func (c *courier) request(ctx context.Context, m *message, to *url.URL) (r egres
 		}
 	}
 	answer, err := c.client.Do(limited, r)
+	judge := c.judge.to(&r)
 	if err != nil {
 		var failed *egress.Error
 		sent = !errors.As(err, &failed) || failed.Sent
-		if v = c.judge.failure(err); !sent {
+		if v = judge.failure(err); !sent {
 			v = unsent(ctx, v)
 		}
 		return r, v, sent
 	}
-	return r, c.judge.answer(m, answer.Status, answer.Header, answer.Body), true
+	return r, judge.answer(m, answer.Status, answer.Header, answer.Body), true
 }
 
 // unsent is the verdict on a request of which nothing was sent: what the failure says, unless it is only that the call's

@@ -39,8 +39,9 @@ type verdict struct {
 // judge turns answers and failures into verdicts. It may be used concurrently.
 type judge struct {
 	config  *config
-	results []string          // pointer to the rows' results in an answer
-	secrets *strings.Replacer // hides what an answer may repeat of the request
+	results []string        // pointer to the rows' results in an answer
+	secrets hidden          // of the settings
+	request *egress.Request // that is answered; nil: any
 	now     func() time.Time
 	random  func() float64 // in [0, 1)
 }
@@ -54,11 +55,19 @@ func newJudge(c *config) *judge {
 	return j
 }
 
+// to is a judge of the answer to one request, whose secrets it hides too.
+func (j *judge) to(r *egress.Request) *judge {
+	one := *j
+	one.request = r
+	return &one
+}
+
 // maxResults bounds what is read of an answer with an entry for each row, in bytes.
 const maxResults = 1 << 20
 
-// margin is what more of a body is looked at than is shown, so that a secret is hidden whole where the text is cut.
-const margin = 512
+// margin is what more of a body is looked at than is shown, so that a secret is hidden whole where the text is cut: few
+// tokens are longer.
+const margin = 8 << 10
 
 // capture is how many bytes of an answer's body the judge wants.
 func (j *judge) capture() int {
@@ -123,6 +132,7 @@ func sameEndpoint(m *message, location string) *url.URL {
 
 // describe says for people what the answer was.
 func (j *judge) describe(status int, header http.Header, location string, body []byte) string {
+	secrets := j.hidden()
 	var b strings.Builder
 	fmt.Fprintf(&b, "the receiver answered %d", status)
 	if text := http.StatusText(status); text != "" {
@@ -139,14 +149,14 @@ func (j *judge) describe(status int, header http.Header, location string, body [
 			fmt.Fprintf(&b, ", %s %.100s", name, value)
 		}
 	}
-	if snippet := j.snippet(header, body); snippet != "" {
+	if snippet := j.snippet(header, body, secrets); snippet != "" {
 		b.WriteString(": " + snippet)
 	}
-	return core.CleanText(j.secrets.Replace(b.String()))
+	return core.CleanText(secrets.Replace(b.String()))
 }
 
 // snippet is what of the answer's body people can read.
-func (j *judge) snippet(header http.Header, body []byte) string {
+func (j *judge) snippet(header http.Header, body []byte, secrets *strings.Replacer) string {
 	if encoding := header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
 		return ""
 	}
@@ -155,8 +165,17 @@ func (j *judge) snippet(header http.Header, body []byte) string {
 	if strings.ContainsRune(text, 0) {
 		return "" // no text
 	}
-	text = j.secrets.Replace(text)
+	text = secrets.Replace(text)
 	return strings.Join(strings.Fields(core.CleanText(text[:min(len(text), limit)])), " ")
+}
+
+// hidden hides what an answer may repeat of the settings and of the request.
+func (j *judge) hidden() *strings.Replacer {
+	all := j.secrets
+	if j.request != nil {
+		all = append(sent(j.request), all...) // first those that hold others of them
+	}
+	return all.replacer()
 }
 
 // place is a Location without its query, which may hold a secret, and without a user or fragment.
@@ -181,7 +200,7 @@ func (j *judge) failure(err error) verdict {
 	if !errors.As(err, &failed) {
 		return verdict{outcome: core.Outcome{Kind: core.Retryable, Unknown: true, Code: "failed", Message: core.CleanText(err.Error())}}
 	}
-	text := core.CleanText(j.secrets.Replace(failed.Error()))
+	text := core.CleanText(j.hidden().Replace(failed.Error()))
 	timeout := failed.Timeout()
 	switch {
 	case failed.Sent:

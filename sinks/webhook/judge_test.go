@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -263,12 +264,18 @@ func TestMessageOfAnAnswer(t *testing.T) {
 		"some":     {`,"capture":{"bytes":4}`, nil, "no stock", "the receiver answered 500 Internal Server Error: no s"},
 		"headers":  {`,"capture":{"headers":["x-request-id","x-none"]}`, http.Header{"X-Request-Id": {"r-1\x00"}}, "", "the receiver answered 500 Internal Server Error, x-request-id r-1 "},
 		"password": {auth, nil, "you sent hunter2 as dXNlcjpodW50ZXIy", "the receiver answered 500 Internal Server Error: you sent *** as ***"},
-		"api key":  {`,"headers":{"X-Api-Key":"hunter4","X-Env":"live"}`, nil, "X-Api-Key: hunter4, X-Env: live", "the receiver answered 500 Internal Server Error: X-Api-Key: ***, X-Env: live"},
+		"api key":  {"", nil, "X-Api-Key: hunter4, X-Env: live", "the receiver answered 500 Internal Server Error: X-Api-Key: ***, X-Env: live"},
 		"query":    {"", nil, "Cannot POST /hook?token=hunter2", "the receiver answered 500 Internal Server Error: Cannot POST /hook?***"},
+		"token":    {"", nil, `{"authorization":"Bearer hunter5\/+","token":"hunter5/+"}`, `the receiver answered 500 Internal Server Error: {"authorization":"***","token":"***"}`},
+		"key":      {"", nil, "order-7 is locked", "the receiver answered 500 Internal Server Error: order-7 is locked"},
+		"captured": {`,"capture":{"headers":["x-echo"]}`, http.Header{"X-Echo": {"hunter5/+"}}, "", "the receiver answered 500 Internal Server Error, x-echo ***"},
 		"cut":      {auth + `,"capture":{"bytes":8}`, nil, "sent hunter2", "the receiver answered 500 Internal Server Error: sent ***"},
 		"secret":   {auth, nil, "key hunter3-hunter3-hunter3!", "the receiver answered 500 Internal Server Error: key ***!"},
 	} {
 		j := judging(t, c.settings)
+		j = j.to(&egress.Request{URL: &url.URL{Scheme: "https", Host: "example.com", Path: "/hook", RawQuery: "token=hunter2"}, Header: http.Header{
+			"X-Api-Key": {"hunter4"}, "X-Env": {"live"}, "Authorization": {"Bearer hunter5/+"}, "Connectd-Key": {"order-7"},
+		}})
 		body := []byte(c.body)
 		v := j.answer(messageOf(1), 500, c.header, body[:min(len(body), j.capture())])
 		if v.outcome.Message != c.want {
