@@ -98,7 +98,7 @@ func (e *endpoint) begin(ctx context.Context, hurried bool) (func(*verdict), *co
 	if e.places != nil {
 		var err error
 		if leave, err = e.places.enter(ctx); err != nil {
-			return nil, notBegun()
+			return nil, e.late(ctx)
 		}
 		if report, err = e.breaker.Allow(); err != nil {
 			leave()
@@ -144,7 +144,7 @@ func (e *endpoint) token(ctx context.Context, hurried bool) *core.Outcome {
 		return nil
 	case <-ctx.Done():
 		reservation.Cancel()
-		return notBegun()
+		return e.late(ctx)
 	}
 }
 
@@ -215,6 +215,15 @@ func (e *endpoint) later(code string, wait time.Duration, why string) *core.Outc
 		o.Scope, o.RetryAfter = core.ScopeKey, e.turns.next(time.Now(), wait)
 	}
 	return o
+}
+
+// late is the outcome of records whose call ended while they waited. To have attempted none of a batch tells the engine of
+// trouble with the whole sink, which too many records for one of many endpoints are not.
+func (e *endpoint) late(ctx context.Context) *core.Outcome {
+	if e.places != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return e.later("busy", 0, "was not to be had in the time of the call")
+	}
+	return notBegun()
 }
 
 // notBegun is the outcome of records whose call ended before their request began.

@@ -47,7 +47,7 @@ func (e *endpoint) wait(ctx context.Context, mine chan struct{}) *core.Outcome {
 			return nil
 		case <-ctx.Done():
 			if e.giveUp(mine, func() bool { return true }) {
-				return notBegun()
+				return e.late(ctx)
 			}
 		case now := <-look:
 			if e.giveUp(mine, func() bool { return e.hangs(now) }) {

@@ -89,7 +89,7 @@ func TestWindowWidensAndHalves(t *testing.T) {
 	}
 }
 
-// convoy #1926, ay-framework #105: a dead endpoint is tried again and again and uses all workers.
+// ay-framework #105, convoy #1926: a dead endpoint is tried again and again and uses all workers.
 func TestDeadEndpointIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := one(limits())
@@ -443,6 +443,62 @@ func TestRecordsComeAgainSpread(t *testing.T) {
 	for range 10_000 {
 		if got := s.next(now, 5*time.Second); got > 5*time.Second+maxSpread {
 			t.Fatalf("a record comes again only after %v", got)
+		}
+	}
+}
+
+// A call that ends while its record waits for a place says nothing about the sink as a whole if there are other endpoints.
+func TestCallThatEndsInTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := limits()
+		fixed := endpointMaker(c, false, slog.New(slog.DiscardHandler))("http://a.example:80")
+		many := one(c)
+		for _, e := range []*endpoint{fixed, many} {
+			for range firstWidth {
+				done, o := e.admit(t.Context(), true)
+				if o != nil {
+					t.Fatalf("refused: %+v", o)
+				}
+				defer done(nil)
+			}
+			short, cancel := context.WithTimeout(t.Context(), time.Second)
+			o := during(short, e, 0, good)
+			if e == many {
+				wantRefused(t, o, "busy", soonest, time.Second)
+			} else if o == nil || o.Kind != core.NotAttempted {
+				t.Errorf("the only endpoint: %+v", o)
+			}
+			cancel()
+			cut, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Second, cancel)
+			if o := during(cut, e, 0, good); o == nil || o.Kind != core.NotAttempted {
+				t.Errorf("a call that is cut: %+v", o)
+			}
+			if len(e.queue) > 0 {
+				t.Error("somebody waits still")
+			}
+		}
+	})
+}
+
+// Nobody is to blame for a request that had no time; an endpoint is that could not be connected to in a second.
+func TestWhoIsToBlameWhenTimeIsOver(t *testing.T) {
+	failed := verdict{outcome: core.Outcome{Kind: core.Retryable, Code: "connect"}, endpoint: true, trouble: true}
+	over, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Minute))
+	defer cancel()
+	cut, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, c := range []struct {
+		ctx  context.Context
+		took time.Duration
+		want core.OutcomeKind
+	}{
+		{t.Context(), 0, core.Retryable}, {t.Context(), time.Minute, core.Retryable},
+		{over, 10 * time.Millisecond, core.NotAttempted}, {over, 5 * time.Second, core.Retryable},
+		{cut, 10 * time.Millisecond, core.NotAttempted}, {cut, 5 * time.Second, core.NotAttempted},
+	} {
+		if v := unsent(c.ctx, time.Now().Add(-c.took), failed); v.outcome.Kind != c.want || v.trouble != (c.want == core.Retryable) {
+			t.Errorf("context %v, after %v: %+v, want %v", c.ctx.Err(), c.took, v, c.want)
 		}
 	}
 }

@@ -90,7 +90,7 @@ func among(routes ...string) func(key, n int) core.Record {
 	}
 }
 
-// Report 7 (convoy #1927): a rate limit that limits nothing, against a server that counts.
+// convoy #1927: a rate limit that limits nothing, against a server that counts.
 func TestRateLimitAgainstACountingReceiver(t *testing.T) {
 	for name, s := range map[string]func(r *receiver) *Sink{
 		"one": func(r *receiver) *Sink {
@@ -120,7 +120,7 @@ func TestRateLimitAgainstACountingReceiver(t *testing.T) {
 	}
 }
 
-// Report 13 (mainflux #1332), case D15: an endpoint that hangs takes all places, and the others starve.
+// mainflux #1332, convoy #1926: an endpoint that hangs takes all places, and the others starve.
 func TestHangingEndpointStarvesNobody(t *testing.T) {
 	hung, fine := receive(t), receive(t)
 	hung.hang(t)
@@ -135,7 +135,7 @@ func TestHangingEndpointStarvesNobody(t *testing.T) {
 	}
 }
 
-// Report 18 (harbor #23591), case H13: with two kept connections there is a new one for nearly every request.
+// harbor #23591, outpost #1021: with two kept connections there is a new one for nearly every request.
 func TestConnectionsAreKept(t *testing.T) {
 	r := receive(t)
 	r.always(after(time.Millisecond, status(200)))

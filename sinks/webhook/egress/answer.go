@@ -2,6 +2,7 @@ package egress
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"time"
@@ -49,5 +50,5 @@ func capture(body io.Reader, limit int) (kept []byte, whole bool) {
 		return kept, err == nil
 	}
 	n, err := io.CopyN(io.Discard, body, maxDrain)
-	return kept, n == 0 && err == io.EOF
+	return kept, n == 0 && errors.Is(err, io.EOF)
 }

@@ -191,7 +191,7 @@ func TestNoSuchHost(t *testing.T) {
 // TestSlowDNS has a name server that never answers: the connect timeout ends that too, also when the request's own time
 // is longer, and the other way round.
 func TestSlowDNS(t *testing.T) {
-	c := client(t, Config{Connect: 150 * time.Millisecond})
+	c := client(t, Config{Connect: 300 * time.Millisecond})
 	c.dialer.Resolver = resolver(t, nil)
 	start := time.Now()
 	_, err := post(t, c, parse(t, "http://slow.example/"), "x")
@@ -204,7 +204,7 @@ func TestSlowDNS(t *testing.T) {
 
 	patient := client(t, Config{})
 	patient.dialer.Resolver = c.dialer.Resolver
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	_, err = patient.Do(ctx, Request{Method: "POST", URL: parse(t, "http://slow.example/")})
 	wantError(t, PhaseDNS, false, err)

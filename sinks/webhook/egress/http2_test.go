@@ -201,6 +201,7 @@ func TestHTTP2SharesOneConnection(t *testing.T) {
 
 // TestHTTP2Answers are odd, and bounded.
 func TestHTTP2Answers(t *testing.T) {
+	asked := make(chan struct{}, 2)
 	u, _ := secureServer(t, nil, true, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/early":
@@ -218,6 +219,9 @@ func TestHTTP2Answers(t *testing.T) {
 		case "/slow", "/silent":
 			if r.URL.Path == "/slow" {
 				_ = http.NewResponseController(w).Flush()
+			} else {
+				_, _ = io.Copy(io.Discard, r.Body)
+				asked <- struct{}{}
 			}
 			<-r.Context().Done()
 		}
@@ -241,15 +245,20 @@ func TestHTTP2Answers(t *testing.T) {
 			t.Errorf("%s: body %q, whole %v", path, a.Body, a.Whole)
 		}
 	}
-	_, err := post(t, c, parse(t, u.String()+"/header"), "x")
-	wantError(t, PhaseHeader, true, err)
-	_, err = post(t, c, parse(t, u.String()+"/silent"), "x")
+	_, err := post(t, c, parse(t, u.String()+"/silent"), "x")
 	if e := wantError(t, PhaseHeader, true, err); !e.Timeout() {
 		t.Error(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	_, err = c.Do(ctx, Request{Method: "POST", URL: parse(t, u.String()+"/silent"), Body: []byte("x")})
+	<-asked
+	patient := client(t, Config{HTTP2: true, TLS: TLS{InsecureSkipVerify: true}})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-asked
+		cancel()
+	}()
+	_, err = patient.Do(ctx, Request{Method: "POST", URL: parse(t, u.String()+"/silent"), Body: []byte("x")})
+	wantError(t, PhaseHeader, true, err)
+	_, err = post(t, patient, parse(t, u.String()+"/header"), "x")
 	wantError(t, PhaseHeader, true, err)
 }
 

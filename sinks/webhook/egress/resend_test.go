@@ -48,14 +48,14 @@ func (l late) SyscallConn() (syscall.RawConn, error) {
 // lateClient returns a Client whose connections are late until hear is closed.
 func lateClient(t *testing.T, c Config, hear <-chan struct{}, blind func()) *Client {
 	client := client(t, c)
-	client.pool.make = func(config *tls.Config) *http.Transport {
-		transport := client.transport(config)
+	client.pool.make = func(config *tls.Config, among *connections) *http.Transport {
+		transport := client.transport(config, among)
 		transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 			c, err := client.dialer.DialContext(ctx, network, address)
 			if err != nil {
 				return nil, err
 			}
-			return watch(late{c.(*net.TCPConn), hear, blind}), nil
+			return among.watch(late{c.(*net.TCPConn), hear, blind})
 		}
 		return transport
 	}
