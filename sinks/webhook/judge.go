@@ -1,8 +1,10 @@
 package webhook
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -103,17 +105,24 @@ func (j *judge) answer(m *message, status int, header http.Header, body []byte) 
 		endpoint: meant.endpoint, trouble: meant.trouble, slower: meant.slower, reauthorize: meant.reauthorize,
 		split: meant.kind == core.Permanent && len(m.records) > 1,
 	}
-	if meant.kind != core.Permanent {
+	asked = asked && meant.kind != core.Permanent
+	if asked {
+		v.outcome.RetryAfter = j.clamp(wait)
+	} else if meant.kind != core.Permanent {
 		v.outcome.RetryAfter = meant.wait
-		if asked {
-			v.outcome.RetryAfter = j.clamp(wait)
-		}
 	}
 	location := header.Get("Location")
 	if j.config.FollowRedirects == redirectSame && (status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect) {
 		v.redirect = sameEndpoint(m, location)
 	}
-	v.outcome.Message = j.describe(status, header, location, body)
+	said := fmt.Sprintf("the receiver answered %d", status)
+	if text := http.StatusText(status); text != "" {
+		said += " " + text
+	}
+	if asked {
+		said += fmt.Sprintf(" and asks for %v without requests", v.outcome.RetryAfter.Round(time.Second))
+	}
+	v.outcome.Message = j.describe(said, status, header, location, body)
 	return v
 }
 
@@ -130,14 +139,11 @@ func sameEndpoint(m *message, location string) *url.URL {
 	return u
 }
 
-// describe says for people what the answer was.
-func (j *judge) describe(status int, header http.Header, location string, body []byte) string {
+// describe says for people what the answer was: what is said of it already, and what more can be said.
+func (j *judge) describe(said string, status int, header http.Header, location string, body []byte) string {
 	secrets := j.hidden()
 	var b strings.Builder
-	fmt.Fprintf(&b, "the receiver answered %d", status)
-	if text := http.StatusText(status); text != "" {
-		b.WriteString(" " + text)
-	}
+	b.WriteString(said)
 	if status/100 == 3 && location != "" {
 		fmt.Fprintf(&b, ", to %s; a redirect is not followed, so set the url to where it leads", place(location))
 	}
@@ -200,7 +206,7 @@ func (j *judge) failure(err error) verdict {
 	if !errors.As(err, &failed) {
 		return verdict{outcome: core.Outcome{Kind: core.Retryable, Unknown: true, Code: "failed", Message: core.CleanText(err.Error())}}
 	}
-	text := core.CleanText(j.hidden().Replace(failed.Error()))
+	text := core.CleanText(j.hidden().Replace(reason(failed)))
 	timeout := failed.Timeout()
 	switch {
 	case failed.Sent:
@@ -221,4 +227,30 @@ func (j *judge) failure(err error) verdict {
 		o.Code = "certificate"
 	}
 	return verdict{outcome: o, endpoint: true, trouble: true, slower: timeout}
+}
+
+// meanwhile is what is done in each phase.
+var meanwhile = map[egress.Phase]string{
+	egress.PhaseRequest: "before it began",
+	egress.PhaseWait:    "while it waited for a connection",
+	egress.PhaseDNS:     "while the host was looked up",
+	egress.PhaseConnect: "while it connected",
+	egress.PhaseTLS:     "in the handshake",
+	egress.PhaseWrite:   "while it was written",
+	egress.PhaseHeader:  "while the answer was awaited",
+}
+
+// reason is why there was no answer, in fewer words than net/http and its kin take: the outcome's code says the phase.
+func reason(e *egress.Error) string {
+	text := e.Err.Error()
+	switch {
+	case errors.Is(e.Err, io.EOF), text == io.EOF.Error():
+		return "the receiver closed the connection"
+	case errors.Is(e.Err, context.DeadlineExceeded):
+		return "time ran out " + meanwhile[e.Phase]
+	}
+	for _, noise := range []string{"net/http: HTTP/1.x transport connection broken: ", "net/http: ", "dial tcp: ", "dial tcp ", "tls: "} {
+		text = strings.TrimPrefix(text, noise)
+	}
+	return text
 }

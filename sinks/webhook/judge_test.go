@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -339,5 +340,34 @@ func TestCertificateOfARealFailure(t *testing.T) {
 	}
 	if isCertificate(errors.New("certificate")) {
 		t.Error("recognised")
+	}
+}
+
+// TestWordsOfAFailure says in the words of people what net/http says in its own, once.
+func TestWordsOfAFailure(t *testing.T) {
+	j := judging(t, "")
+	for want, failed := range map[string]*egress.Error{
+		"127.0.0.1:1: connect: connection refused": {Phase: egress.PhaseConnect, Err: errors.New("dial tcp 127.0.0.1:1: connect: connection refused")},
+		"lookup a.invalid: no such host":           {Phase: egress.PhaseDNS, Err: errors.New("dial tcp: lookup a.invalid: no such host")},
+		"first record is no handshake":             {Phase: egress.PhaseTLS, Err: errors.New("tls: first record is no handshake")},
+		"time ran out while it connected":          {Phase: egress.PhaseConnect, Err: fmt.Errorf("dial: %w", context.DeadlineExceeded)},
+		"no answer, and the request may have taken effect: the receiver closed the connection": {Phase: egress.PhaseHeader, Sent: true, Err: io.EOF},
+		"no answer, and the request may have taken effect: malformed HTTP response": {
+			Phase: egress.PhaseHeader, Sent: true, Err: errors.New("net/http: HTTP/1.x transport connection broken: malformed HTTP response"),
+		},
+	} {
+		if got := j.failure(failed).outcome.Message; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	for wait, want := range map[string]string{
+		"30":   "the receiver answered 429 Too Many Requests and asks for 30s without requests: slow down",
+		"0":    "the receiver answered 429 Too Many Requests and asks for 1s without requests: slow down",
+		"soon": "the receiver answered 429 Too Many Requests: slow down",
+	} {
+		j.random = func() float64 { return 0 }
+		if got := j.answer(messageOf(1), 429, http.Header{"Retry-After": {wait}}, []byte("slow down")).outcome.Message; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }
