@@ -103,7 +103,19 @@ func (s *Sink) Deliver(ctx context.Context, batch []core.Record) ([]core.Outcome
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%w: %w", core.ErrNotSent, err)
 	}
+	ctx, cancel := early(ctx)
+	defer cancel()
 	return c.deliver(ctx, batch), nil
+}
+
+// early ends a little before a call's deadline: outcomes that come after it reach nobody, and a call without any counts as
+// a crash of the records it had.
+func early(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, limited := ctx.Deadline()
+	if !limited {
+		return ctx, func() {}
+	}
+	return context.WithDeadline(ctx, deadline.Add(-min(time.Second, time.Until(deadline)/10)))
 }
 
 // enter returns the courier, whose use must end with running.Done, or nil.
