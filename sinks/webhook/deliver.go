@@ -108,7 +108,7 @@ func (l *lane) send(ctx context.Context, records []int) {
 	}
 }
 
-// without is records but those that some names, both in ascending order.
+// without is records but those that some names, in the same order.
 func without(records, some []int) []int {
 	var rest []int
 	for _, i := range records {
@@ -162,6 +162,8 @@ func (l *lane) exchange(ctx context.Context, m *message) {
 	}
 	for at, i := range m.records {
 		switch {
+		case v.outcome.Kind == core.NotAttempted:
+			l.note([]int{i}, l.closed())
 		case len(v.perRecord) == len(m.records):
 			l.note([]int{i}, v.perRecord[at])
 		case !sent && l.behind(i): // of the same message, of which nothing was sent

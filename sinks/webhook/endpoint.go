@@ -121,18 +121,16 @@ func (e *endpoint) token(ctx context.Context, hurried bool) *core.Outcome {
 	if e.limit == nil {
 		return nil
 	}
-	reservation := e.limit.Reserve()
-	wait := reservation.Delay()
-	if wait == 0 {
-		return nil
-	}
 	longest := rateWait
 	if deadline, ok := ctx.Deadline(); e.places == nil && ok {
 		longest = time.Until(deadline) / 2 // the other half is for the request
 	}
-	if wait > longest || hurried && !e.standAside() {
-		reservation.Cancel()
+	reservation, wait := e.reserve(longest, hurried)
+	switch {
+	case reservation == nil:
 		return e.later("rate_limited", wait, "has had as many requests as its rate limit allows")
+	case wait == 0:
+		return nil
 	}
 	if hurried {
 		defer e.comeBack()
@@ -146,6 +144,21 @@ func (e *endpoint) token(ctx context.Context, hurried bool) *core.Outcome {
 		reservation.Cancel()
 		return e.late(ctx)
 	}
+}
+
+// reserve takes the next token, and a place aside for a call that has to wait for it. If that takes longer, or there is no
+// such place, nothing is taken. wait is how long it takes.
+func (e *endpoint) reserve(longest time.Duration, hurried bool) (reservation *tokens.Reservation, wait time.Duration) {
+	e.mu.Lock() // a reservation that is cancelled among others would lose a token
+	defer e.mu.Unlock()
+	now := time.Now()
+	if missing := 1 - e.limit.TokensAt(now); missing > 0 {
+		wait = time.Duration(missing / float64(e.limit.Limit()) * float64(time.Second))
+	}
+	if wait > longest || wait > 0 && hurried && !e.standAside() {
+		return nil, wait
+	}
+	return e.limit.ReserveN(now, 1), wait
 }
 
 // learn notes what a request that began at the given time showed.

@@ -189,8 +189,8 @@ func TestRecoveryStartsSlowly(t *testing.T) {
 			mu.Unlock()
 			wg.Wait()
 		}
-		if most[0] != 1 || most[len(most)-1] != 16 {
-			t.Errorf("requests at once in the rounds after the recovery: %v, want from 1 up to 16", most)
+		if most[0] != 1 || most[1] != 2 || most[len(most)-1] != 16 {
+			t.Errorf("requests at once at the beginnings of the rounds after the recovery: %v, want 1, 2 and up to 16", most)
 		}
 	})
 }
@@ -307,6 +307,74 @@ func TestEndpointThatAsksForAPause(t *testing.T) {
 		}
 		if got := ask(0); got != time.Second {
 			t.Errorf("after a good answer the pause is %v, want 1s again", got)
+		}
+	})
+}
+
+// All that were on their way when the endpoint asked for a pause ask for the same one.
+func TestPauseThatManyAskFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := one(limits())
+		for range 30 {
+			_ = during(t.Context(), e, time.Millisecond, good)
+		}
+		var wg sync.WaitGroup
+		for range 16 {
+			wg.Go(func() {
+				v := verdict{endpoint: true, slower: true, outcome: core.Outcome{Kind: core.Throttled}}
+				if o := during(t.Context(), e, time.Second, v); o != nil {
+					t.Errorf("refused: %+v", o)
+				}
+			})
+		}
+		wg.Wait()
+		wantRefused(t, during(t.Context(), e, 0, good), "paused", time.Second, 2*time.Second)
+	})
+}
+
+// The engine stops the connector when its one receiver is away. Then that, too, begins again with few requests.
+func TestOneReceiverBeginsAgainWithFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := endpointMaker(limits(), false, slog.New(slog.DiscardHandler))("http://a.example:80")
+		for range 100 {
+			_ = during(t.Context(), e, time.Millisecond, good)
+		}
+		if !e.window.room(63) || e.window.room(64) {
+			t.Fatalf("after 100 good answers there is room for %v, want 64", e.window.width)
+		}
+		_ = during(t.Context(), e, time.Millisecond, dead)
+		if e.window.room(1) {
+			t.Errorf("after a failure there is room for %v, want 1", e.window.width)
+		}
+	})
+}
+
+// A call does not spend its time waiting for a rate limit that leaves none for the request.
+func TestRateLimitOfTheOneReceiver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := limits()
+		c.RateLimit = &rateLimit{Rate: rate{1, time.Second}, Burst: 1}
+		e := endpointMaker(c, false, slog.New(slog.DiscardHandler))("http://a.example:80")
+		e.window.width = 64
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		var wg sync.WaitGroup
+		var sent, later atomic.Int64
+		for range 20 {
+			wg.Go(func() {
+				switch o := during(ctx, e, 0, good); {
+				case o == nil:
+					sent.Add(1)
+				case o.Kind == core.Throttled && o.Scope == core.ScopeDefault && o.RetryAfter > 5*time.Second && o.RetryAfter <= 6*time.Second:
+					later.Add(1)
+				default:
+					t.Errorf("refused: %+v", o)
+				}
+			})
+		}
+		wg.Wait()
+		if sent.Load() != 6 || later.Load() != 14 {
+			t.Errorf("%d were sent and %d put off, want 6 in 5 seconds and the rest at once", sent.Load(), later.Load())
 		}
 	})
 }

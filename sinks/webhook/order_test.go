@@ -198,7 +198,7 @@ func TestListsOfLongKeys(t *testing.T) {
 	for i := range 100 {
 		key := "long"
 		if i%5 == 0 {
-			key = fmt.Sprint(i)
+			key = fmt.Sprint(i % 20)
 		}
 		batch = append(batch, record(fmt.Sprint(i), key))
 	}
@@ -209,9 +209,37 @@ func TestListsOfLongKeys(t *testing.T) {
 		}
 	}
 	wantDelivered(t, r, batch, outcomes)
+	for _, a := range r.got() {
+		if !slices.IsSortedFunc(a.records(t), func(x, y core.Record) int {
+			return strings.Compare(fmt.Sprintf("%03s", x.ID), fmt.Sprintf("%03s", y.ID))
+		}) {
+			t.Error("the records of a request are not in the batch's order")
+		}
+	}
 	if n, _ := r.counts(); n > 100/16+2 {
 		t.Errorf("100 records took %d requests of up to 16", n)
 	}
+}
+
+// Requests with several rows run beside each other, too.
+func TestListsRunBesideEachOther(t *testing.T) {
+	r, s := lists(t, 422, "")
+	var both sync.WaitGroup
+	both.Add(2)
+	r.always(answer{do: func(http.ResponseWriter, *http.Request) {
+		both.Done()
+		both.Wait() // for ever if the second comes after the first
+	}})
+	var batch []core.Record
+	for i := range 32 {
+		batch = append(batch, record(fmt.Sprint(i), fmt.Sprint(i)))
+	}
+	for i, o := range send(t, s, batch...) {
+		if o.Kind != core.Delivered {
+			t.Fatalf("record %d: %+v", i, o)
+		}
+	}
+	wantRequests(t, r, 2)
 }
 
 // A receiver that answers for each row takes a row behind one that it refused. So a request has one row of a key.
@@ -240,6 +268,17 @@ func TestResultsOfRows(t *testing.T) {
 	want(t, outcomes, core.Delivered, core.Delivered, core.Permanent, core.Delivered, core.NotAttempted, core.Delivered,
 		core.Delivered, core.Delivered)
 	wantRequests(t, r, 3)
+
+	var batch []core.Record
+	for i := range 48 {
+		batch = append(batch, record(fmt.Sprint(i), fmt.Sprint(i%16)))
+	}
+	for i, o := range send(t, s, batch...) {
+		if o.Kind != core.Delivered {
+			t.Errorf("record %d: %+v", i, o)
+		}
+	}
+	wantRequests(t, r, 3+3)
 }
 
 // What is wrong with the one receiver ends the call: the rest of its records would only meet the same.
@@ -257,7 +296,7 @@ func TestReceiverThatRefusesEverybody(t *testing.T) {
 			switch {
 			case o.Kind == kind && o.Scope != core.ScopeKey && o.RetryAfter >= 7*time.Second && o.RetryAfter < 9*time.Second:
 				failed++
-			case o.Kind == core.NotAttempted && o.Message != "":
+			case o.Kind == core.NotAttempted && o.Scope == core.ScopeSink && o.Code == fmt.Sprintf("http_%d", code):
 				rest++
 			default:
 				t.Errorf("%d: record %d: %+v", code, i, o)
