@@ -59,7 +59,7 @@ func (c *config) perHost(many bool) int {
 func tell(log *slog.Logger, e *endpoint, state gobreaker.State) {
 	switch state {
 	case gobreaker.StateOpen:
-		log.Warn("endpoint fails and is left alone", "endpoint", e.name, "for", e.openFor)
+		log.Warn("endpoint fails and is left alone", "endpoint", e.name, "for", e.openFor.String()) // a duration is a number in JSON
 	case gobreaker.StateClosed:
 		log.Info("endpoint answers again", "endpoint", e.name)
 	}

@@ -3,13 +3,12 @@ package webhook
 import (
 	"cmp"
 	"encoding/base64"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/connectd/connectd/sinks/webhook/egress"
 )
 
 // secretive are names of headers and of a query's parameters whose values are not for everybody's eyes.
@@ -21,11 +20,16 @@ const leastSecret = 4
 // secrets are texts that errors do not show, longest first, since one may be part of another.
 type secrets []string
 
+// add adds texts, also as answers in JSON and in form encoding write them.
 func (s *secrets) add(texts ...string) {
 	for _, text := range texts {
-		if len(text) >= leastSecret {
-			*s = append(*s, text)
+		if len(text) < leastSecret {
+			continue
 		}
+		quoted, _ := json.Marshal(text) // a string: it cannot fail
+		forms := []string{text, string(quoted[1 : len(quoted)-1]), strings.ReplaceAll(text, "/", `\/`), url.QueryEscape(text)}
+		slices.Sort(forms)
+		*s = append(*s, slices.Compact(forms)...)
 	}
 }
 
@@ -66,35 +70,35 @@ func secretsOf(c *config) secrets {
 		s.add(base64.StdEncoding.EncodeToString([]byte(a.Username+":"+password)), password, a.Token.Reveal(), a.Value.Reveal(),
 			a.ClientSecret.Reveal(), a.SecretAccessKey.Reveal(), a.SessionToken.Reveal())
 	}
-	for name, value := range c.Headers {
-		if secretive.MatchString(name) {
-			s.add(value)
-		}
-	}
-	if u := c.target.static; u != nil {
-		s.add(u.RawQuery) // keys of APIs are found there
-	}
 	return s
 }
 
-// carried adds what one request carried: tokens and passwords come from files and token endpoints too, and headers and
-// queries from rows.
-func (j *judge) carried(r *egress.Request) secrets {
+// secretPath is how long a segment of a URL's path is that may be a secret, as those of Slack, Discord and Telegram are.
+const secretPath = 16
+
+// hidden are the secrets of the settings and of the request: tokens that were fetched or read from a file, and what rows
+// brought along.
+func (j *judge) hidden() secrets {
 	s := slices.Clone(j.secrets)
-	if r != nil {
+	if r := j.request; r != nil {
 		for name, values := range r.Header {
+			if !j.confidential(name) {
+				continue
+			}
 			for _, value := range values {
-				if j.confidential(name) {
-					s.add(value)
-					s.add(strings.Fields(value)...) // the token without its scheme
-				}
+				s.add(value)
+				s.add(strings.Fields(value)...) // the token without its scheme
 			}
 		}
-		s.add(r.URL.RawQuery)
-		query, _ := url.ParseQuery(r.URL.RawQuery) // what cannot be read of it no receiver has read
-		for name, values := range query {
+		s.add(r.URL.RawQuery) // keys of APIs are found there
+		for name, values := range r.URL.Query() {
 			if secretive.MatchString(name) {
 				s.add(values...)
+			}
+		}
+		for segment := range strings.SplitSeq(r.URL.EscapedPath(), "/") {
+			if len(segment) >= secretPath {
+				s.add(segment)
 			}
 		}
 	}

@@ -42,6 +42,9 @@ func parseURL(text, connector string) (*urlTemplate, error) {
 		}
 		return &urlTemplate{whole: whole}, err
 	}
+	if _, err := template.Parse(text, connector); err != nil {
+		return nil, err // with its place in the whole text
+	}
 	t := &urlTemplate{}
 	scheme, rest, found := strings.Cut(text, "://")
 	if !found || scheme != "http" && scheme != "https" {
