@@ -22,8 +22,7 @@ type Sink interface {
 	// Deliver sends a batch and answers with one outcome for each record, in the batch's order. It keeps the order
 	// of each key within the batch, and after a record that was not delivered it attempts none of that key's later
 	// ones (NotAttempted). Batches that run at the same time never share a key. It must return soon after ctx is
-	// done, and should return shortly before its deadline: an answer that comes later is lost, and with it what is known
-	// of each record. What it cannot know by then is Retryable with Unknown set.
+	// done; what it cannot know by then is Retryable with Unknown set.
 	//
 	// An error means that nothing is known about any record of the batch, unless it wraps ErrNotSent.
 	// The batch, its payloads and headers belong to the caller and must not be kept or changed.

@@ -33,10 +33,10 @@ type closedError struct{ outcome core.Outcome }
 
 func (e *closedError) Error() string { return e.outcome.Message }
 
-// deliver sends the batch and returns an outcome for each record, before ctx's deadline, or soon after ctx was cancelled.
+// deliver sends the batch and returns an outcome for each record, soon after ctx is done at the latest.
 func (c *courier) deliver(ctx context.Context, batch []core.Record) []core.Outcome {
 	d := &delivery{courier: c, batch: batch, outcomes: make([]core.Outcome, len(batch))}
-	ctx, open, cancel := c.budget(ctx)
+	open, cancel := c.lastStart(ctx)
 	defer cancel()
 	d.gate, d.shut = context.WithCancelCause(open)
 	defer d.shut(nil)
@@ -53,23 +53,14 @@ func (c *courier) deliver(ctx context.Context, batch []core.Record) []core.Outco
 	return d.outcomes
 }
 
-// budget divides a call's time. An answer that comes after the call's end is lost, and with it the news of what was
-// delivered, of what was not sent, and that the sink is alive. So what is on its way shortly before the end is given up,
-// and no request is begun when less time is left than one may take, or than two thirds of a call that is shorter.
-func (c *courier) budget(ctx context.Context) (sending, beginning context.Context, cancel context.CancelFunc) {
+// lastStart ends when no request may be begun any more: when less time is left of the call than one may take, or than two
+// thirds of a call that is shorter. What has not begun is known not to have been sent; of what is cut off nobody knows.
+func (c *courier) lastStart(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
-		sending, cancel = context.WithCancel(ctx)
-		return sending, sending, cancel
+		return context.WithCancel(ctx)
 	}
-	left := time.Until(deadline)
-	end := deadline.Add(-min(left/10, time.Second))
-	sending, giveUp := context.WithDeadline(ctx, end)
-	beginning, stop := context.WithDeadline(sending, end.Add(-min(c.total, left*2/3)))
-	return sending, beginning, func() {
-		stop()
-		giveUp()
-	}
+	return context.WithDeadline(ctx, deadline.Add(-min(c.total, time.Until(deadline)*2/3)))
 }
 
 // divide makes lanes: one for each key and each record without a key, and when a request takes several rows, as many keys

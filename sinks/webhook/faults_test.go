@@ -391,20 +391,3 @@ func TestCallThatIsEnded(t *testing.T) {
 	}
 	wantRequests(t, r, 2)
 }
-
-// TestOutcomesComeInTime has a receiver that is slower than the call may last, though not slower than timeouts allow: the
-// outcome is there before the call ends, since after that it would reach nobody.
-func TestOutcomesComeInTime(t *testing.T) {
-	t.Parallel()
-	r := receive(t)
-	defer r.hang(t)()
-	s := opened(t, to(r.url(), `, "timeouts": {"total": "1m", "header": "1m"}`))
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	deadline, _ := ctx.Deadline()
-	outcomes, err := s.Deliver(ctx, []core.Record{record("c-1", "order-7")})
-	if left := time.Until(deadline); err != nil || left < 100*time.Millisecond {
-		t.Fatalf("%v, %v before the call ends", err, left)
-	}
-	wantFailure(t, outcomes[0], core.Retryable, core.ScopeDefault, true, "timeout")
-}
