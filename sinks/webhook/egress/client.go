@@ -72,8 +72,8 @@ func New(c Config) *Client {
 type Request struct {
 	Method string
 	URL    *url.URL // absolute, without user and password
-	// Header has the names in their canonical form. Host, Content-Length and Transfer-Encoding in it are ignored: they
-	// follow from the URL and the Body.
+	// Header has the names in their canonical form. Host and Content-Length in it are ignored, since they follow from the
+	// URL and the Body, and so are those that are about a connection.
 	Header http.Header
 	Body   []byte
 }
@@ -137,6 +137,12 @@ func (c *Client) attempt(ctx context.Context, r Request) (*Answer, *Error, remed
 	return c.read(response, x.answered(), cancel), nil, none
 }
 
+// aboutConnection are the headers that only who has the connection may set (RFC 9110, section 7.6.1), and Expect, which
+// would only delay: the body is in memory.
+var aboutConnection = [...]string{
+	"Connection", "Proxy-Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Expect",
+}
+
 // outgoing makes net/http's request. It has copies of all that the caller may change when Do has returned: an answer may
 // come, and end it, while the request is still being written.
 //
@@ -154,6 +160,9 @@ func outgoing(ctx context.Context, r Request) *http.Request {
 	header := r.Header.Clone()
 	if header == nil {
 		header = http.Header{}
+	}
+	for _, name := range aboutConnection {
+		header.Del(name)
 	}
 	request := &http.Request{
 		Method: r.Method, URL: &u, Host: host, Header: header,

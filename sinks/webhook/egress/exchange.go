@@ -3,9 +3,7 @@ package egress
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
-	"net"
 	"net/http/httptrace"
 	"sync"
 	"time"
@@ -127,7 +125,7 @@ const (
 
 // failed says what err, the end of the attempt, means.
 func (x *exchange) failed(ctx context.Context, err error) (*Error, remedy) {
-	sent, failure := x.wire.state()
+	sent, _ := x.wire.state()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	e := &Error{Phase: x.phase, Sent: sent, Err: withoutQuotes(err)}
@@ -154,8 +152,6 @@ func (x *exchange) failed(ctx context.Context, err error) (*Error, remedy) {
 		return e, none
 	case x.shared:
 		e.Sent = x.written && !unprocessed(err)
-	case failure != nil && !errors.Is(failure, net.ErrClosed):
-		e.Phase, e.Err = PhaseWrite, failure
 	}
 	switch {
 	case e.Sent:

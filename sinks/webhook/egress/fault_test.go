@@ -204,6 +204,16 @@ func TestEarlyAnswer(t *testing.T) {
 	}
 }
 
+// TestHungUpWhileWriting has a server that hangs up in the midst of a body, and says nothing.
+func TestHungUpWhileWriting(t *testing.T) {
+	f := listen(t, func(_ *faulty, _ int, p *peer) {
+		_, _ = http.ReadRequest(p.reader)
+		p.reset()
+	})
+	_, err := post(t, client(t, Config{}), f.url, strings.Repeat("x", 8<<20))
+	wantError(t, PhaseWrite, true, err)
+}
+
 // TestNothingIsReadAfterDo changes the request as soon as Do has returned, while the server has not read it.
 func TestNothingIsReadAfterDo(t *testing.T) {
 	f := listen(t, func(_ *faulty, _ int, p *peer) {

@@ -275,3 +275,38 @@ func TestHeaderTooLargeForHTTP2(t *testing.T) {
 		t.Errorf("%d requests", requests.Load())
 	}
 }
+
+// TestHalfDeadConnection has a server of HTTP/2 that falls silent without hanging up: the pings find out, long before the
+// request's own limits, and the next request goes over another connection.
+func TestHalfDeadConnection(t *testing.T) {
+	authority := newAuthority(t)
+	f := listenHTTP2(t, authority, func(n int, w *http2.Framer, stream uint32) bool {
+		if n == 0 && stream > 1 {
+			<-t.Context().Done()
+		}
+		respond(w, stream, "200")
+		return true
+	})
+	c := client(t, Config{HTTP2: true, TLS: TLS{CAFile: authority.file}})
+	c.pool.make = func(config *tls.Config, among *connections) *http.Transport {
+		transport := c.transport(config, among)
+		if h := transport.HTTP2; h.SendPingTimeout != 15*time.Second || h.PingTimeout != 5*time.Second {
+			t.Errorf("%+v", h)
+		}
+		transport.HTTP2.SendPingTimeout, transport.HTTP2.PingTimeout = 100*time.Millisecond, 200*time.Millisecond
+		return transport
+	}
+	a, err := post(t, c, f.url, "1")
+	wantStatus(t, 200, a, err)
+	start := time.Now()
+	_, err = post(t, c, f.url, "2")
+	wantError(t, PhaseHeader, true, err)
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	a, err = post(t, c, f.url, "3")
+	wantStatus(t, 200, a, err)
+	if connections, requests := f.seen(); connections != 2 || !slices.Equal(requests, []string{"1", "2", "3"}) {
+		t.Errorf("%d connections, requests %q", connections, requests)
+	}
+}

@@ -35,7 +35,8 @@ type generation struct {
 	retired     bool
 }
 
-// acquire returns the generation of now, to be given back with release. It fails when TLS's files do.
+// acquire returns the generation of now, to be given back with release. It fails when TLS's files cannot be used and there
+// is no generation: one that there is goes on, as files may be half renewed.
 func (p *pool) acquire() (*generation, *Error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -47,21 +48,26 @@ func (p *pool) acquire() (*generation, *Error) {
 		p.retire()
 	}
 	if p.current == nil || now.Sub(p.looked) >= lookEvery {
-		config, err := p.tls()
-		if err != nil {
-			return nil, &Error{Phase: PhaseTLS, Err: err}
-		}
 		p.looked = now
-		if p.current != nil && p.current.tls != config {
-			p.retire()
-		}
-		if p.current == nil {
-			p.current = &generation{tls: config, born: now}
-			p.current.Transport = p.make(config, &p.current.connections)
+		config, err := p.tls()
+		switch {
+		case err == nil && (p.current == nil || p.current.tls != config):
+			p.replace(config, now)
+		case p.current == nil:
+			return nil, &Error{Phase: PhaseTLS, Err: err}
 		}
 	}
 	p.current.users++
 	return p.current, nil
+}
+
+// replace begins a generation; the caller holds the lock.
+func (p *pool) replace(config *tls.Config, now time.Time) {
+	if p.current != nil {
+		p.retire()
+	}
+	p.current = &generation{tls: config, born: now}
+	p.current.Transport = p.make(config, &p.current.connections)
 }
 
 func (p *pool) release(g *generation) {

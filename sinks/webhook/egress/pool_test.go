@@ -118,7 +118,7 @@ func TestMaxConnsPerHost(t *testing.T) {
 
 // TestMaxAge gives the connections up when they are old: idle ones at once, one in use when it comes back.
 func TestMaxAge(t *testing.T) {
-	for _, http2 := range []bool{false, true} {
+	for _, http2 := range []bool{false, true, true, true, true} { // HTTP/2 may be quick to forget a stream, or not
 		count := &counted{open: map[net.Conn]bool{}}
 		inside, leave := make(chan struct{}), make(chan struct{})
 		s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

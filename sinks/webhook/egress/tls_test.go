@@ -153,6 +153,20 @@ func TestFilesThatChange(t *testing.T) {
 	if c.pool.current != generation {
 		t.Error("the connections were given up although nothing has changed")
 	}
+
+	// Half renewed: a file is missing. The connections that there are go on, new ones wait for the rest.
+	if err := os.Remove(certFile); err != nil {
+		t.Fatal(err)
+	}
+	c.pool.looked = time.Time{}
+	a, err = post(t, c, u, "x")
+	wantStatus(t, 200, a, err)
+	if c.pool.current != generation {
+		t.Error("the connections were given up for files that cannot be used")
+	}
+	generation.born = time.Time{}
+	_, err = post(t, c, u, "x")
+	wantError(t, PhaseTLS, false, err)
 }
 
 // TestBadFiles says which file is bad, when it is needed.
