@@ -124,7 +124,9 @@ func BenchmarkLatency(b *testing.B) {
 		bare += spread(rows, concurrency, func(i int) { post(b, client, url, key, benchRecord(i)) })
 		sink += spread(rows, concurrency, func(i int) { deliverOne(b, s, benchRecord(i)) })
 	}
-	share := func(took time.Duration) float64 { return float64(b.N*rows) / took.Seconds() / (concurrency / latency.Seconds()) }
+	share := func(took time.Duration) float64 {
+		return float64(b.N*rows) / took.Seconds() / (concurrency / latency.Seconds())
+	}
 	b.ReportMetric(share(sink), "ratio")
 	b.ReportMetric(share(bare), "client")
 }
