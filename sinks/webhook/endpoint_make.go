@@ -73,7 +73,7 @@ func newBreaker(rules *breaker, period time.Duration, turned func(to gobreaker.S
 		Timeout:      time.Duration(rules.OpenFor),
 		Interval:     period,
 		BucketPeriod: period / 6,
-		// In a row, so that an endpoint that has done well all the minute is left alone soon after it died.
+		// In a row, so that an endpoint that has done well for minutes is left alone soon after it died.
 		ReadyToTrip: func(n gobreaker.Counts) bool {
 			judged := n.TotalSuccesses + n.TotalFailures
 			return n.ConsecutiveFailures >= least || judged >= least && float64(n.TotalFailures) >= ratio*float64(judged)
