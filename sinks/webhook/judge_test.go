@@ -84,7 +84,7 @@ func TestStatusTable(t *testing.T) {
 	)
 	want := map[int]string{
 		200: "delivered", 201: "delivered", 202: "delivered", 204: "delivered", 226: "delivered", 299: "delivered",
-		207: "retryable endpoint unknown",
+		207: "retryable unknown",
 		101: endpoint, 300: endpoint, 301: endpoint, 302: endpoint, 303: endpoint, 304: endpoint, 307: endpoint, 308: endpoint,
 		400: permanent, 422: permanent,
 		401: "retryable endpoint reauthorize",
@@ -154,7 +154,7 @@ func TestStatusWithRetryAfter(t *testing.T) {
 // TestStatusLists has the operator's word before the table's (sinks 3.11 row 10).
 func TestStatusLists(t *testing.T) {
 	for settings, want := range map[string]map[int]string{
-		`,"success_status":["200"]`:         {200: "delivered", 201: "retryable unknown", 207: "retryable endpoint unknown", 204: "retryable unknown"},
+		`,"success_status":["200"]`:         {200: "delivered", 201: "retryable unknown", 207: "retryable unknown", 204: "retryable unknown"},
 		`,"success_status":["2xx","409"]`:   {200: "delivered", 207: "delivered", 409: "delivered", 404: "retryable 30s"},
 		`,"retry_status":["400","5xx"]`:     {400: "retryable", 422: "permanent", 501: "retryable", 503: "retryable trouble slower"},
 		`,"retry_status":["301"]`:           {301: "retryable", 302: "retryable endpoint"},
