@@ -80,34 +80,41 @@ func (c *courier) send(ctx context.Context, m *message) (v verdict, sent bool) {
 
 // request makes one attempt, with a timestamp and signatures of its own, and returns what was sent with its verdict.
 func (c *courier) request(ctx context.Context, m *message, to *url.URL) (r egress.Request, v verdict, sent bool) {
+	began := time.Now()
 	limited, cancel := context.WithTimeout(ctx, c.total)
 	defer cancel()
 	r = egress.Request{Method: m.method, URL: to, Header: maps.Clone(m.header), Body: m.body}
-	maps.Copy(r.Header, c.composer.sign(m, time.Now()))
+	maps.Copy(r.Header, c.composer.sign(m, began))
 	if c.auth != nil {
 		if err := c.auth.Authorize(limited, &r); err != nil {
-			return r, unsent(ctx, verdict{outcome: unauthorized(err)}), false
+			return r, unsent(ctx, began, verdict{outcome: unauthorized(err)}), false
 		}
 	}
 	answer, err := c.client.Do(limited, r)
+	judge := c.judge.to(&r)
 	if err != nil {
 		var failed *egress.Error
 		sent = !errors.As(err, &failed) || failed.Sent
-		if v = c.judge.failure(err); !sent {
-			v = unsent(ctx, v)
+		if v = judge.failure(err); !sent {
+			v = unsent(ctx, began, v)
 		}
 		return r, v, sent
 	}
-	return r, c.judge.answer(m, answer.Status, answer.Header, answer.Body), true
+	return r, judge.answer(m, answer.Status, answer.Header, answer.Body), true
 }
 
-// unsent is the verdict on a request of which nothing was sent: what the failure says, unless it is only that the call's
-// own time is over.
-func unsent(ctx context.Context, v verdict) verdict {
-	if ctx.Err() != nil {
+// fairChance is the time in which an endpoint should be connected to, when its call has no more.
+const fairChance = time.Second
+
+// unsent is the verdict on a request of which nothing was sent: what the failure says, unless it is only that the call was
+// ended or that its own time was nearly over when the request began.
+func unsent(ctx context.Context, began time.Time, v verdict) verdict {
+	switch err := ctx.Err(); {
+	case err == nil, errors.Is(err, context.DeadlineExceeded) && time.Since(began) >= fairChance:
+		return v
+	default:
 		return verdict{outcome: *notBegun()}
 	}
-	return v
 }
 
 // unauthorized is the outcome when there is no token: that is the same for all endpoints.

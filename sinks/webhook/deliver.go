@@ -2,8 +2,10 @@ package webhook
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/connectd/connectd/core"
 )
@@ -34,7 +36,9 @@ func (e *closedError) Error() string { return e.outcome.Message }
 // deliver sends the batch and returns an outcome for each record, soon after ctx is done at the latest.
 func (c *courier) deliver(ctx context.Context, batch []core.Record) []core.Outcome {
 	d := &delivery{courier: c, batch: batch, outcomes: make([]core.Outcome, len(batch))}
-	d.gate, d.shut = context.WithCancelCause(ctx)
+	open, cancel := c.lastStart(ctx)
+	defer cancel()
+	d.gate, d.shut = context.WithCancelCause(open)
 	defer d.shut(nil)
 	lanes := divide(batch, c.perRequest, c.perRow)
 	if len(lanes) == 1 {
@@ -47,6 +51,16 @@ func (c *courier) deliver(ctx context.Context, batch []core.Record) []core.Outco
 	}
 	wg.Wait()
 	return d.outcomes
+}
+
+// lastStart ends when no request may be begun any more: when less time is left of the call than one may take, or than two
+// thirds of a call that is shorter. What has not begun is known not to have been sent; of what is cut off nobody knows.
+func (c *courier) lastStart(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, deadline.Add(-min(c.total, time.Until(deadline)*2/3)))
 }
 
 // divide makes lanes: one for each key and each record without a key, and when a request takes several rows, as many keys
@@ -107,7 +121,7 @@ func (l *lane) send(ctx context.Context, records []int) {
 	}
 }
 
-// without is records but those that some names, both in ascending order.
+// without is records but those that some names, in the same order.
 func without(records, some []int) []int {
 	var rest []int
 	for _, i := range records {
@@ -161,6 +175,8 @@ func (l *lane) exchange(ctx context.Context, m *message) {
 	}
 	for at, i := range m.records {
 		switch {
+		case v.outcome.Kind == core.NotAttempted:
+			l.note([]int{i}, l.closed())
 		case len(v.perRecord) == len(m.records):
 			l.note([]int{i}, v.perRecord[at])
 		case !sent && l.behind(i): // of the same message, of which nothing was sent
@@ -191,7 +207,8 @@ func (l *lane) note(records []int, o core.Outcome) {
 
 // closed is the outcome of records that are not begun because the gate is shut.
 func (l *lane) closed() core.Outcome {
-	if why, ok := context.Cause(l.gate).(*closedError); ok {
+	var why *closedError
+	if errors.As(context.Cause(l.gate), &why) {
 		return core.Outcome{
 			Kind: core.NotAttempted, Scope: core.ScopeSink, Code: why.outcome.Code, Message: why.outcome.Message,
 		}

@@ -31,13 +31,15 @@ type endpoint struct {
 	openFor time.Duration                              // the breaker's
 	limit   *tokens.Limiter                            // nil without a rate limit
 	stall   time.Duration                              // it hangs when all its places are taken and nothing happens for so long
-	relook  time.Duration                              // until what hangs is looked at again
+	relook  time.Duration                              // until what hangs is looked at again, at least
 
 	mu     sync.Mutex
 	window window
 	used   int             // places taken
+	wire   int             // requests begun and not ended; the others' places wait to begin
 	queue  []chan struct{} // who waits for a place, first come first served; closed when it is theirs
 	moved  time.Time       // when a request was last begun or ended
+	well   time.Time       // when there was a good answer, or the endpoint was first met
 	opened time.Time       // when the breaker last opened
 	asked  asked
 	turns  turns
@@ -97,7 +99,7 @@ func (e *endpoint) begin(ctx context.Context, hurried bool) (func(*verdict), *co
 	if e.places != nil {
 		var err error
 		if leave, err = e.places.enter(ctx); err != nil {
-			return nil, notBegun()
+			return nil, e.late(ctx)
 		}
 		if report, err = e.breaker.Allow(); err != nil {
 			leave()
@@ -107,10 +109,14 @@ func (e *endpoint) begin(ctx context.Context, hurried bool) (func(*verdict), *co
 	began := time.Now()
 	e.mu.Lock()
 	e.moved = began
+	e.wire++
 	e.mu.Unlock()
 	return func(v *verdict) {
 		leave()
 		e.learn(v, began, report)
+		e.mu.Lock()
+		e.wire--
+		e.mu.Unlock()
 		e.free()
 	}, nil
 }
@@ -120,18 +126,16 @@ func (e *endpoint) token(ctx context.Context, hurried bool) *core.Outcome {
 	if e.limit == nil {
 		return nil
 	}
-	reservation := e.limit.Reserve()
-	wait := reservation.Delay()
-	if wait == 0 {
-		return nil
-	}
 	longest := rateWait
 	if deadline, ok := ctx.Deadline(); e.places == nil && ok {
-		longest = time.Until(deadline) / 2 // the other half is for the request
+		longest = time.Until(deadline)
 	}
-	if wait > longest || hurried && !e.standAside() {
-		reservation.Cancel()
+	reservation, wait := e.reserve(longest, hurried)
+	switch {
+	case reservation == nil:
 		return e.later("rate_limited", wait, "has had as many requests as its rate limit allows")
+	case wait == 0:
+		return nil
 	}
 	if hurried {
 		defer e.comeBack()
@@ -143,8 +147,23 @@ func (e *endpoint) token(ctx context.Context, hurried bool) *core.Outcome {
 		return nil
 	case <-ctx.Done():
 		reservation.Cancel()
-		return notBegun()
+		return e.late(ctx)
 	}
+}
+
+// reserve takes the next token, and a place aside for a call that has to wait for it. If that takes longer, or there is no
+// such place, nothing is taken. wait is how long it takes.
+func (e *endpoint) reserve(longest time.Duration, hurried bool) (reservation *tokens.Reservation, wait time.Duration) {
+	e.mu.Lock() // a reservation that is cancelled among others would lose a token
+	defer e.mu.Unlock()
+	now := time.Now()
+	if missing := 1 - e.limit.TokensAt(now); missing > 0 {
+		wait = time.Duration(missing / float64(e.limit.Limit()) * float64(time.Second))
+	}
+	if wait > longest || wait > 0 && hurried && !e.standAside() {
+		return nil, wait
+	}
+	return e.limit.ReserveN(now, 1), wait
 }
 
 // learn notes what a request that began at the given time showed.
@@ -164,7 +183,10 @@ func (e *endpoint) learn(v *verdict, began time.Time, report func(error)) {
 	switch {
 	case v.slower:
 		e.window.halve(began, now)
+	case v.endpoint && e.places == nil:
+		e.window.restart() // what is left to the engine begins again with few, too
 	case !v.trouble && !v.endpoint:
+		e.well = now
 		e.turns.answered(now.Sub(began), e.window.width)
 		e.window.widen()
 	}
@@ -189,11 +211,17 @@ func (e *endpoint) turned(to gobreaker.State) {
 func (e *endpoint) broken(now time.Time) *core.Outcome {
 	e.mu.Lock()
 	wait := e.opened.Add(e.openFor).Sub(now)
-	e.mu.Unlock()
 	if wait <= 0 { // it is being tried
-		wait = e.relook
+		wait = e.patience(now)
 	}
+	e.mu.Unlock()
 	return e.later("breaker_open", wait, "failed too often and is left alone for a while")
+}
+
+// patience is how long an endpoint that does not answer is left to itself: the longer, the longer that lasts. The caller
+// holds mu.
+func (e *endpoint) patience(now time.Time) time.Duration {
+	return min(max(now.Sub(e.well)/2, e.relook), max(e.openFor, e.relook))
 }
 
 // later is the outcome of a record that has to come again, after wait or more.
@@ -205,6 +233,15 @@ func (e *endpoint) later(code string, wait time.Duration, why string) *core.Outc
 		o.Scope, o.RetryAfter = core.ScopeKey, e.turns.next(time.Now(), wait)
 	}
 	return o
+}
+
+// late is the outcome of records whose call ended while they waited. To have attempted none of a batch tells the engine of
+// trouble with the whole sink, which too many records for one of many endpoints are not.
+func (e *endpoint) late(ctx context.Context) *core.Outcome {
+	if e.places != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return e.later("busy", 0, "was not to be had in the time of the call")
+	}
+	return notBegun()
 }
 
 // notBegun is the outcome of records whose call ended before their request began.

@@ -16,7 +16,7 @@ func (e *endpoint) place(ctx context.Context, hurried bool) *core.Outcome {
 		e.mu.Unlock()
 		return nil
 	}
-	hangs, full := e.hangs(time.Now()), hurried && len(e.queue) >= int(e.window.width)
+	hangs, full := e.hangs(time.Now()), hurried && e.places != nil && len(e.queue) >= int(e.window.most)
 	if hangs || full || hurried && !e.standAside() {
 		e.mu.Unlock()
 		if hangs {
@@ -47,7 +47,7 @@ func (e *endpoint) wait(ctx context.Context, mine chan struct{}) *core.Outcome {
 			return nil
 		case <-ctx.Done():
 			if e.giveUp(mine, func() bool { return true }) {
-				return notBegun()
+				return e.late(ctx)
 			}
 		case now := <-look:
 			if e.giveUp(mine, func() bool { return e.hangs(now) }) {
@@ -82,13 +82,17 @@ func (e *endpoint) free() {
 	}
 }
 
-// hangs reports whether all places are taken and nothing has happened for long. The caller holds mu.
+// hangs reports whether all places are taken and nothing has happened for long, though something is on the wire. (If
+// nothing is, it is others that keep it from beginning.) The caller holds mu.
 func (e *endpoint) hangs(now time.Time) bool {
-	return e.places != nil && !e.window.room(e.used) && now.Sub(e.moved) >= e.stall
+	return e.places != nil && e.wire > 0 && !e.window.room(e.used) && now.Sub(e.moved) >= e.stall
 }
 
 func (e *endpoint) hanging() *core.Outcome {
-	return e.later("stalled", e.relook, "has as many requests as it takes at once and has not answered for a while")
+	e.mu.Lock()
+	wait := e.patience(time.Now())
+	e.mu.Unlock()
+	return e.later("stalled", wait, "has as many requests as it takes at once and has not answered for a while")
 }
 
 // standAside takes a place aside, where that is asked of a call that waits; comeBack gives it back.

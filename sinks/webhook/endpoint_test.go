@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,7 +40,7 @@ func during(ctx context.Context, e *endpoint, took time.Duration, v verdict) *co
 	if refused != nil {
 		return refused
 	}
-	time.Sleep(took) //nolint:forbidigo // in a bubble
+	time.Sleep(took)
 	done(&v)
 	return nil
 }
@@ -88,7 +89,7 @@ func TestWindowWidensAndHalves(t *testing.T) {
 	}
 }
 
-// convoy #1926, ay-framework #105: a dead endpoint is tried again and again and uses all workers.
+// ay-framework #105, convoy #1926: a dead endpoint is tried again and again and uses all workers.
 func TestDeadEndpointIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := one(limits())
@@ -188,8 +189,8 @@ func TestRecoveryStartsSlowly(t *testing.T) {
 			mu.Unlock()
 			wg.Wait()
 		}
-		if most[0] != 1 || most[len(most)-1] != 16 {
-			t.Errorf("requests at once in the rounds after the recovery: %v, want from 1 up to 16", most)
+		if most[0] != 1 || most[1] != 2 || most[len(most)-1] != 16 {
+			t.Errorf("requests at once at the beginnings of the rounds after the recovery: %v, want 1, 2 and up to 16", most)
 		}
 	})
 }
@@ -294,10 +295,10 @@ func TestEndpointThatAsksForAPause(t *testing.T) {
 		wantRefused(t, during(t.Context(), e, 0, good), "paused", 7*time.Second, 8*time.Second)
 		time.Sleep(7 * time.Second)
 		_ = during(t.Context(), e, 0, good)
-		for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+		for _, seconds := range []float64{1, 2, 4, 8, 16, 32, 60, 60} {
 			got := ask(0)
-			if got != want*time.Second {
-				t.Errorf("asked for a pause without a time, the record waits %v, want %v", got, want*time.Second)
+			if got.Seconds() != seconds {
+				t.Errorf("asked for a pause without a time, the record waits %v, want %v seconds", got, seconds)
 			}
 			time.Sleep(got)
 		}
@@ -306,6 +307,74 @@ func TestEndpointThatAsksForAPause(t *testing.T) {
 		}
 		if got := ask(0); got != time.Second {
 			t.Errorf("after a good answer the pause is %v, want 1s again", got)
+		}
+	})
+}
+
+// All that were on their way when the endpoint asked for a pause ask for the same one.
+func TestPauseThatManyAskFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := one(limits())
+		for range 30 {
+			_ = during(t.Context(), e, time.Millisecond, good)
+		}
+		var wg sync.WaitGroup
+		for range 16 {
+			wg.Go(func() {
+				v := verdict{endpoint: true, slower: true, outcome: core.Outcome{Kind: core.Throttled}}
+				if o := during(t.Context(), e, time.Second, v); o != nil {
+					t.Errorf("refused: %+v", o)
+				}
+			})
+		}
+		wg.Wait()
+		wantRefused(t, during(t.Context(), e, 0, good), "paused", time.Second, 2*time.Second)
+	})
+}
+
+// The engine stops the connector when its one receiver is away. Then that, too, begins again with few requests.
+func TestOneReceiverBeginsAgainWithFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := endpointMaker(limits(), false, slog.New(slog.DiscardHandler))("http://a.example:80")
+		for range 100 {
+			_ = during(t.Context(), e, time.Millisecond, good)
+		}
+		if !e.window.room(63) || e.window.room(64) {
+			t.Fatalf("after 100 good answers there is room for %v, want 64", e.window.width)
+		}
+		_ = during(t.Context(), e, time.Millisecond, dead)
+		if e.window.room(1) {
+			t.Errorf("after a failure there is room for %v, want 1", e.window.width)
+		}
+	})
+}
+
+// A request that the rate limit does not let out while one may be begun is put off at once.
+func TestRateLimitOfTheOneReceiver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := limits()
+		c.RateLimit = &rateLimit{Rate: rate{1, time.Second}, Burst: 1}
+		e := endpointMaker(c, false, slog.New(slog.DiscardHandler))("http://a.example:80")
+		e.window.width = 64
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second+time.Millisecond)
+		defer cancel()
+		var wg sync.WaitGroup
+		var sent, later atomic.Int64
+		for range 20 {
+			wg.Go(func() {
+				switch o := during(ctx, e, 0, good); {
+				case o == nil:
+					sent.Add(1)
+				case o.Kind == core.Throttled && o.Scope == core.ScopeDefault && o.RetryAfter > 5*time.Second && o.RetryAfter <= 6*time.Second:
+					later.Add(1)
+				default:
+					t.Errorf("refused: %+v", o)
+				}
+			})
+		}
+		wg.Wait()
+		if sent.Load() != 6 || later.Load() != 14 {
+			t.Errorf("%d were sent and %d put off, want 6 in 5 seconds and the rest at once", sent.Load(), later.Load())
 		}
 	})
 }
@@ -394,6 +463,40 @@ func TestAdmissionLosesNoPlace(t *testing.T) {
 	})
 }
 
+// An endpoint that hangs from the beginning has few requests, and in the end a breaker that is open. The records for it do
+// not keep the engine busy.
+func TestEndpointThatNeverAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := one(limits())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		const keys = 100
+		var sent, refused atomic.Int64
+		var wg sync.WaitGroup
+		for range keys {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					wait := time.Minute // the engine's own, for a record that failed
+					if o := during(ctx, e, 15*time.Second, overloaded); o == nil {
+						sent.Add(1)
+					} else {
+						wait = o.RetryAfter
+						refused.Add(1)
+					}
+					time.Sleep(max(wait, 50*time.Millisecond))
+				}
+			})
+		}
+		wg.Wait()
+		if n := sent.Load(); n < 60 || n > 100 {
+			t.Errorf("in an hour there were %d requests", n)
+		}
+		if n := refused.Load() / keys; n > 200 {
+			t.Errorf("in an hour each key came %d times in vain", n)
+		}
+	})
+}
+
 // Records that have to come again come as fast as the endpoint took them.
 func TestRecordsComeAgainSpread(t *testing.T) {
 	now := time.Unix(1000, 0)
@@ -410,4 +513,92 @@ func TestRecordsComeAgainSpread(t *testing.T) {
 			t.Fatalf("a record comes again only after %v", got)
 		}
 	}
+}
+
+// A call that ends while its record waits for a place says nothing about the sink as a whole if there are other endpoints.
+func TestCallThatEndsInTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := limits()
+		fixed := endpointMaker(c, false, slog.New(slog.DiscardHandler))("http://a.example:80")
+		many := one(c)
+		for _, e := range []*endpoint{fixed, many} {
+			for range firstWidth {
+				done, o := e.admit(t.Context(), true)
+				if o != nil {
+					t.Fatalf("refused: %+v", o)
+				}
+				defer done(nil)
+			}
+			short, cancel := context.WithTimeout(t.Context(), time.Second)
+			o := during(short, e, 0, good)
+			if e == many {
+				wantRefused(t, o, "busy", soonest, time.Second)
+			} else if o == nil || o.Kind != core.NotAttempted {
+				t.Errorf("the only endpoint: %+v", o)
+			}
+			cancel()
+			cut, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Second, cancel)
+			if o := during(cut, e, 0, good); o == nil || o.Kind != core.NotAttempted {
+				t.Errorf("a call that is cut: %+v", o)
+			}
+			if len(e.queue) > 0 {
+				t.Error("somebody waits still")
+			}
+		}
+	})
+}
+
+// Nobody is to blame for a request that had no time; an endpoint is that could not be connected to in a second.
+func TestWhoIsToBlameWhenTimeIsOver(t *testing.T) {
+	failed := verdict{outcome: core.Outcome{Kind: core.Retryable, Code: "connect"}, endpoint: true, trouble: true}
+	over, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Minute))
+	defer cancel()
+	cut, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, c := range []struct {
+		ctx  context.Context
+		took time.Duration
+		want core.OutcomeKind
+	}{
+		{t.Context(), 0, core.Retryable}, {t.Context(), time.Minute, core.Retryable},
+		{over, 10 * time.Millisecond, core.NotAttempted}, {over, 5 * time.Second, core.Retryable},
+		{cut, 10 * time.Millisecond, core.NotAttempted}, {cut, 5 * time.Second, core.NotAttempted},
+	} {
+		if v := unsent(c.ctx, time.Now().Add(-c.took), failed); v.outcome.Kind != c.want || v.trouble != (c.want == core.Retryable) {
+			t.Errorf("context %v, after %v: %+v, want %v", c.ctx.Err(), c.took, v, c.want)
+		}
+	}
+}
+
+// An endpoint whose requests wait because others use up all places does not hang: it has had no chance to answer.
+func TestWaitingForOthersIsNoHanging(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := limits()
+		c.Concurrency = 2
+		create := endpointMaker(c, true, slog.New(slog.DiscardHandler))
+		hangs, too, fine := create("https://a.example:443"), create("https://b.example:443"), create("https://c.example:443")
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+		defer cancel()
+		var wg sync.WaitGroup
+		for _, e := range []*endpoint{hangs, hangs, too, too, fine, fine} {
+			wg.Go(func() {
+				if done, o := e.admit(ctx, false); o == nil {
+					time.Sleep(time.Minute)
+					done(&overloaded)
+				}
+			})
+			time.Sleep(2 * time.Second)
+		}
+		short, end := context.WithTimeout(t.Context(), time.Second)
+		defer end()
+		_, o := fine.admit(short, false)
+		wantRefused(t, o, "busy", 0, time.Second)
+		wg.Wait()
+		for _, e := range []*endpoint{hangs, too, fine} {
+			if e.used != 0 || e.wire != 0 {
+				t.Errorf("%s: %d places are not given back, %d requests not ended", e.name, e.used, e.wire)
+			}
+		}
+	})
 }

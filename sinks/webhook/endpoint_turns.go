@@ -5,7 +5,7 @@ import "time"
 const (
 	maxSpread  = 30 * time.Second       // over which records that have to come again are spread
 	soonest    = 100 * time.Millisecond // that a record comes again
-	unknownGap = 50 * time.Millisecond  // between two of them while nothing is known of the endpoint's rate
+	unknownGap = 5 * time.Millisecond   // between two of them while nothing is known of the endpoint's rate
 	maxAsked   = time.Minute            // between requests to an endpoint that asks to wait and does not say how long
 )
 
@@ -50,11 +50,12 @@ type asked struct {
 }
 
 // wait notes that the endpoint asked for a pause of that length; of none, it is one second, doubled each time in a row.
+// It returns what is left of the pause. Answers that ask during a pause were on their way when it began.
 func (a *asked) wait(length time.Duration, now time.Time) time.Duration {
-	if length <= 0 {
+	if length <= 0 && !a.until.After(now) {
 		length = min(time.Second<<min(a.times, 6), maxAsked)
+		a.times++
 	}
-	a.times++
 	if until := now.Add(length); until.After(a.until) {
 		a.until = until
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/connectd/connectd/sinks/webhook/signature"
 )
 
-// Reports 1 and 2 of sinks/webhook (vantage-point #49, awx #13083, sourcegraph #46346), case H10: a redirect drops the body
-// or takes it, signed, to somebody else, and counts as success.
+// vantage-point #49, awx #13083, sourcegraph #46346, keygen #1138: a redirect drops the body or takes it, signed, to somebody
+// else, and counts as success.
 func TestRedirectIsAFailure(t *testing.T) {
 	elsewhere := receive(t)
 	for _, code := range []int{301, 302, 303, 307, 308} {
@@ -72,8 +72,8 @@ func verifyKeys(t testing.TB) []signature.Key {
 	return []signature.Key{key}
 }
 
-// Report 3 (outpost #314), case D4: an error of DNS, a refused connection or an error of TLS is not retried. Report 17
-// (chatwoot #15920): the true cause is lost.
+// outpost #314 and #600: an error of DNS, a refused connection or an error of TLS is not retried. chatwoot #15920: the true
+// cause is lost.
 func TestNoConnectionIsTheSinksFailure(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -184,7 +184,7 @@ func TestSlowHeader(t *testing.T) {
 	}
 }
 
-// Report 4 (outpost #974): an answer without end. The status decides, and the body is nobody's business.
+// outpost #974: an answer without end. The status decides, and the body is nobody's business.
 func TestEndlessAnswers(t *testing.T) {
 	r := receive(t)
 	s := opened(t, to(r.url(), ""))
@@ -215,7 +215,8 @@ func TestInformationalAnswers(t *testing.T) {
 	want(t, send(t, s, record("b", "k")), core.Retryable)
 }
 
-// An answer that comes before the request was read counts, although the rest of the request then finds a closed connection.
+// wolverine #3926: what is too large is sent for ever. An answer that comes before the request was read counts, although the
+// rest of the request then finds a closed connection.
 func TestEarlyAnswer(t *testing.T) {
 	r := receive(t)
 	r.always(raw(true, "HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"))
@@ -225,7 +226,7 @@ func TestEarlyAnswer(t *testing.T) {
 	wantFailure(t, send(t, s, big)[0], core.Permanent, core.ScopeDefault, false, "http_413")
 }
 
-// Case D10: what a receiver says must not keep its failure from being written down.
+// hatchet #4619: what a receiver says must not keep its failure from being written down.
 func TestAnswerThatNoDatabaseTakes(t *testing.T) {
 	r := receive(t)
 	s := opened(t, to(r.url(), ""))
@@ -238,7 +239,7 @@ func TestAnswerThatNoDatabaseTakes(t *testing.T) {
 	}
 }
 
-// Reports 11 and 12 (go-mastodon #219, reapit #10219), cases E7 and H11: a second attempt has an empty body, a stale
+// go-mastodon #219, reapit #10219, NetAlertX #1720, ciso-assistant #4216: a second attempt has an empty body, a stale
 // signature or another id.
 func TestEveryAttemptIsWhole(t *testing.T) {
 	r := receive(t)
@@ -302,7 +303,7 @@ func TestRefusedToken(t *testing.T) {
 	wantRequests(t, r, 2)
 }
 
-// Case D5: a field that a record lacks is that record's failure, with a reason; others go on.
+// outpost #957: a field that a record lacks is that record's failure, with a reason; others go on.
 func TestRecordWithoutAField(t *testing.T) {
 	r := receive(t)
 	s := opened(t, to(r.url()+"/{header:tenant}", ""))
@@ -325,7 +326,7 @@ func TestRecordWithoutAField(t *testing.T) {
 	}
 }
 
-// Report 15 (ay-framework #301, devtrack #2564): a row's URL that leads inside.
+// ay-framework #301, devtrack #2564: a row's URL that leads inside.
 func TestRowsURLThatLeadsInside(t *testing.T) {
 	r := receive(t)
 	_, port, _ := net.SplitHostPort(r.address)
@@ -344,7 +345,7 @@ func TestRowsURLThatLeadsInside(t *testing.T) {
 	}
 }
 
-// Cases J2 and J3: a call that is ended is no failure of what had not begun, and says that it does not know of the rest.
+// rask #566, dapr #7258: a call that is ended is no failure of what had not begun, and says that it does not know of the rest.
 func TestCallThatIsEnded(t *testing.T) {
 	r := receive(t)
 	r.always(after(time.Minute, status(200)))

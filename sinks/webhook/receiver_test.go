@@ -15,9 +15,12 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/connectd/connectd/core"
 )
 
 // receiver is a real HTTP server whose answers a test scripts. It notes every request that it has read to its end, before
@@ -32,7 +35,7 @@ type receiver struct {
 	conns    map[net.Conn]bool
 	opened   int // connections so far
 	requests int // that began, whether or not they were read
-	arrived  []arrival
+	arrived  []*arrival
 	script   []answer
 	usual    answer        // when the script is at its end
 	hanging  chan struct{} // closed when answers may go out again; nil when they may
@@ -42,13 +45,19 @@ type receiver struct {
 type arrival struct {
 	at     time.Time
 	method string
-	host   string
 	uri    string
 	proto  string
-	peer   string // the client's address: a connection's name
 	header http.Header
 	body   []byte
+
+	parse  sync.Once
+	parsed []core.Record
 }
+
+// arrivalKey is where a request's context has what was noted of it.
+type arrivalKey struct{}
+
+func arrivalOf(r *http.Request) *arrival { return r.Context().Value(arrivalKey{}).(*arrival) }
 
 // answer is what the receiver does with a request. The body is read already, unless early is set.
 type answer struct {
@@ -57,7 +66,7 @@ type answer struct {
 }
 
 // receive starts a receiver that answers 200.
-func receive(t testing.TB) *receiver { return startReceiver(t, nil, false) }
+func receive(t testing.TB) *receiver { return startReceiver(t, "127.0.0.1:0", nil, false) }
 
 // receiveTLS starts a receiver of https, with HTTP/2 if it is wanted, and returns it with a file of the certificate that is
 // to be trusted. Its names are 127.0.0.1 and example.com.
@@ -66,7 +75,7 @@ func receiveTLS(t testing.TB, http2 bool) (r *receiver, caFile string) {
 	source := httptest.NewTLSServer(nil) // has a certificate
 	certificates := source.TLS.Certificates
 	source.Close()
-	r = startReceiver(t, &tls.Config{Certificates: certificates}, http2)
+	r = startReceiver(t, "127.0.0.1:0", &tls.Config{Certificates: certificates}, http2)
 	caFile = filepath.Join(t.TempDir(), "ca.pem")
 	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificates[0].Certificate[0]})
 	if err := os.WriteFile(caFile, block, 0o600); err != nil {
@@ -75,12 +84,12 @@ func receiveTLS(t testing.TB, http2 bool) (r *receiver, caFile string) {
 	return r, caFile
 }
 
-func startReceiver(t testing.TB, config *tls.Config, http2 bool) *receiver {
+func startReceiver(t testing.TB, address string, config *tls.Config, http2 bool) *receiver {
 	t.Helper()
 	r := &receiver{tls: config, protocol: new(http.Protocols), conns: map[net.Conn]bool{}, usual: status(200)}
 	r.protocol.SetHTTP1(true)
 	r.protocol.SetHTTP2(http2)
-	r.listen(t, "127.0.0.1:0")
+	r.listen(t, address)
 	t.Cleanup(r.stop)
 	return r
 }
@@ -196,11 +205,11 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	if err != nil {
 		return // the client left
 	}
+	noted := &arrival{
+		at: time.Now(), method: request.Method, uri: request.RequestURI, proto: request.Proto, header: request.Header, body: body,
+	}
 	r.mu.Lock()
-	r.arrived = append(r.arrived, arrival{
-		at: time.Now(), method: request.Method, host: request.Host, uri: request.RequestURI, proto: request.Proto,
-		peer: request.RemoteAddr, header: request.Header, body: body,
-	})
+	r.arrived = append(r.arrived, noted)
 	hanging := r.hanging
 	r.mu.Unlock()
 	if hanging != nil {
@@ -210,15 +219,14 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 			panic(http.ErrAbortHandler)
 		}
 	}
-	request.Body = io.NopCloser(bytes.NewReader(body))
-	a.do(w, request)
+	a.do(w, request.WithContext(context.WithValue(request.Context(), arrivalKey{}, noted)))
 }
 
 // got returns the requests that were read so far.
-func (r *receiver) got() []arrival {
+func (r *receiver) got() []*arrival {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append([]arrival(nil), r.arrived...)
+	return slices.Clone(r.arrived)
 }
 
 // counts returns how many requests began and how many connections there were.

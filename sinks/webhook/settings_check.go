@@ -3,17 +3,15 @@ package webhook
 import (
 	"fmt"
 	"maps"
-	"mime"
-	"net/http"
 	"net/netip"
 	"net/url"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/template"
 )
 
 // checker collects what is wrong, or dubious, with settings whose single values are right.
@@ -27,8 +25,8 @@ func (k *checker) wrong(pointer, format string, args ...any) {
 	k.diagnostics = append(k.diagnostics, core.Diagnostic{Pointer: pointer, Message: fmt.Sprintf(format, args...)})
 }
 
-func (k *checker) warn(pointer, format string, args ...any) {
-	k.diagnostics = append(k.diagnostics, core.Diagnostic{Pointer: pointer, Message: fmt.Sprintf(format, args...), Warning: true})
+func (k *checker) warn(pointer, message string) {
+	k.diagnostics = append(k.diagnostics, core.Diagnostic{Pointer: pointer, Message: message, Warning: true})
 }
 
 func (k *checker) add(other checker) {
@@ -147,62 +145,26 @@ func (k *checker) openly(c *config) {
 	}
 }
 
+// strangers warns of credentials that go wherever a row says.
+func (k *checker) strangers(c *config) {
+	oneDomain := strings.Count(c.target.domain, ".") > 1 // ".example.com", but not ".com"
+	if !c.hostVaries() || oneDomain || len(c.SSRF.AllowHosts) > 0 {
+		return
+	}
+	const why = "goes to whatever host a row names, over http:// too if its URL says so; list the hosts in ssrf.allow_hosts"
+	if c.Auth != nil {
+		k.warn("/auth", why)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
+		if t, err := template.Parse(c.Headers[name], ""); err == nil && t.Fixed() && secretive.MatchString(name) {
+			k.warn(headerPointer(name), why)
+		}
+	}
+}
+
 func loopback(host string) bool {
 	addr, err := netip.ParseAddr(host)
 	return host == "localhost" || strings.HasSuffix(host, ".localhost") || err == nil && addr.IsLoopback()
-}
-
-// signing checks the secrets.
-func (k *checker) signing(c *config, now time.Time) {
-	s := &c.Signing
-	switch {
-	case s.Scheme == schemeNone && len(s.Secrets) > 0:
-		k.wrong("/signing/secrets", "has no effect with signing.scheme none; leave out one of them")
-	case s.Scheme != schemeNone && len(s.Secrets) == 0:
-		k.wrong("/signing/secrets", "is required with signing.scheme %s", s.Scheme)
-	case s.Scheme == schemeGitHub && len(s.Secrets) > 1:
-		k.wrong("/signing/secrets/1", "is one too many: the github scheme has one signature")
-	}
-	for i := range s.Secrets {
-		k.secret(s, i, now)
-	}
-	stem, dashed := strings.CutSuffix(s.HeaderPrefix, "-")
-	k.wrongIf(!dashed || !token(stem), "/signing/header_prefix", `must be the beginning of a header's name, up to its dash, such as "svix-"`)
-	for _, n := range s.headerNames() {
-		k.wrongIf(slices.Contains(connection, n.id) || strings.HasPrefix(n.id, "Connectd-"), "/signing/header_prefix",
-			"must not be the prefix of headers that have another meaning")
-	}
-}
-
-func (k *checker) secret(s *signing, i int, now time.Time) {
-	at := fmt.Sprintf("/signing/secrets/%d", i)
-	one := &s.Secrets[i]
-	until := time.Time(one.NotAfter)
-	switch value := one.Value.Reveal(); {
-	case value == "" && one.File == "":
-		k.wrong(at+"/value", "is required")
-	case value != "" && one.File != "":
-		k.wrong(at+"/file", "is one too many beside value; leave out one of them")
-	case value != "" && s.Scheme == schemeStandard:
-		if _, err := parseSecret(s.Scheme, value); err != nil {
-			k.wrong(at+"/value", "%v", err)
-		}
-	case value != "" && len(value) < 16:
-		k.warn(at+"/value", "is short enough to be guessed; use 32 random characters")
-	}
-	switch {
-	case until.IsZero():
-	case i == 0:
-		k.wrong(at+"/not_after", "must not be set: the first secret is the current one, and without it nothing would be signed")
-	case !now.Before(until):
-		k.warn(at+"/not_after", "has passed: this secret signs no more and can be removed")
-	}
-}
-
-// media reports whether s can be a Content-Type.
-func media(s string) bool {
-	_, _, err := mime.ParseMediaType(s)
-	return err == nil && fieldText(s)
 }
 
 // paths makes the files' names absolute.
@@ -226,45 +188,5 @@ func (k *checker) paths(c *config, dir string) {
 	}
 	if c.Auth != nil {
 		absolute("/auth/file", &c.Auth.File)
-	}
-}
-
-// names checks the headers that are named in the settings.
-func (k *checker) names(c *config) {
-	set := map[string]bool{}
-	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
-		at, canonical := headerPointer(name), http.CanonicalHeaderKey(name)
-		switch reserved := c.reservedHeader(canonical); {
-		case !token(name):
-			k.wrong(at, "is no name of a header")
-		case reserved != "":
-			k.wrong(at, "cannot be set: it %s", reserved)
-		case set[canonical]:
-			k.wrong(at, "is set twice, in capitals and without")
-		}
-		set[canonical] = true
-	}
-	for i, name := range c.ForwardHeaders {
-		at, canonical := fmt.Sprintf("/forward_headers/%d", i), http.CanonicalHeaderKey(name)
-		switch reserved := c.reservedHeader(canonical); {
-		case name == "*" && len(c.ForwardHeaders) == 1:
-		case name == "*":
-			k.wrong(at, "must be alone: it stands for all headers")
-		case !token(name):
-			k.wrong(at, "is no name of a header")
-		case canonical == headerContentType:
-			k.wrong(at, "need not be listed: the row's content-type is the request's")
-		case reserved != "":
-			k.wrong(at, "cannot be forwarded: it %s", reserved)
-		case set[canonical]:
-			k.wrong(at, "is set in headers too")
-		}
-	}
-	if i := c.Idempotency; i != nil {
-		own := *c
-		own.Idempotency = nil
-		reserved := own.reservedHeader(http.CanonicalHeaderKey(i.Name))
-		k.wrongIf(!token(i.Name), "/idempotency_header/name", "must be the name of a header")
-		k.wrongIf(reserved != "", "/idempotency_header/name", "cannot be this header: it %s", reserved)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"mime"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -157,4 +158,10 @@ func parsePointer(text string) ([]string, error) {
 		parts[i] = strings.NewReplacer("~1", "/", "~0", "~").Replace(part)
 	}
 	return parts, nil
+}
+
+// media reports whether s can be a Content-Type.
+func media(s string) bool {
+	_, _, err := mime.ParseMediaType(s)
+	return err == nil && fieldText(s)
 }

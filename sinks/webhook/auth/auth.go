@@ -89,12 +89,9 @@ func Header(name string, value Secret) Authorizer { return static{name, value} }
 
 // Authorize sets the header.
 func (s static) Authorize(_ context.Context, r *egress.Request) error {
-	value, err := s.value()
+	value, err := s.current()
 	if err != nil {
 		return fmt.Errorf("secret of the header %s: %w", s.name, err)
-	}
-	if !httpguts.ValidHeaderFieldValue(value) {
-		return fmt.Errorf("secret of the header %s: it has characters that no header can carry", s.name)
 	}
 	r.Header.Set(s.name, value)
 	return nil
@@ -102,6 +99,14 @@ func (s static) Authorize(_ context.Context, r *egress.Request) error {
 
 // Refused reports whether the secret is another one by now.
 func (s static) Refused(r *egress.Request) bool {
-	value, err := s.value()
+	value, err := s.current()
 	return err == nil && value != r.Header.Get(s.name)
+}
+
+func (s static) current() (string, error) {
+	value, err := s.value()
+	if err == nil && !httpguts.ValidHeaderFieldValue(value) {
+		return "", errors.New("it has characters that no header can carry")
+	}
+	return value, err
 }

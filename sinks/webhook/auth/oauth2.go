@@ -209,6 +209,7 @@ var errorCode = regexp.MustCompile(`^[a-z_]{1,40}$`)
 func withoutSecrets(err error) error {
 	var refusal *oauth2.RetrieveError
 	var failure *egress.Error
+	var malformed *url.Error
 	switch {
 	case errors.As(err, &refusal) && errorCode.MatchString(refusal.ErrorCode):
 		return fmt.Errorf("token endpoint answered %d %s", refusal.Response.StatusCode, refusal.ErrorCode)
@@ -218,6 +219,8 @@ func withoutSecrets(err error) error {
 		return fmt.Errorf("token endpoint: %w", failure)
 	case errors.Is(err, errLong):
 		return fmt.Errorf("token endpoint: %w", errLong)
+	case errors.As(err, &malformed):
+		return errors.New("token endpoint: its URL cannot be used")
 	default:
 		return errors.New("token endpoint answered without a token that can be read")
 	}

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"time"
@@ -31,7 +32,11 @@ func (c *Client) read(response *http.Response, took Took, cancel context.CancelF
 		return answer
 	}
 	start := time.Now()
-	timer := time.AfterFunc(c.config.Body, cancel)
+	timer := time.AfterFunc(c.config.Body, func() {
+		cancel()
+		// HTTP/2 does not look at the context while it waits for leave to send the rest of the request's body.
+		_ = response.Body.Close()
+	})
 	defer timer.Stop()
 	answer.Body, answer.Whole = capture(response.Body, c.config.Capture)
 	answer.Took.Body = time.Since(start)
@@ -45,5 +50,5 @@ func capture(body io.Reader, limit int) (kept []byte, whole bool) {
 		return kept, err == nil
 	}
 	n, err := io.CopyN(io.Discard, body, maxDrain)
-	return kept, n == 0 && err == io.EOF
+	return kept, n == 0 && errors.Is(err, io.EOF)
 }

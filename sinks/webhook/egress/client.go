@@ -8,27 +8,12 @@ package egress
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strings"
-	"sync/atomic"
-	"syscall"
 	"time"
-)
-
-const (
-	maxHeaderBytes = 64 << 10 // of an answer
-	minIdle        = 512      // idle connections that are kept overall, at least
-
-	// A connection of HTTP/2 that is silent this long is asked whether it is alive, and has this long to say so.
-	pingAfter   = 15 * time.Second
-	pingTimeout = 5 * time.Second
 )
 
 // Config is how a Client works. Zero values are the defaults in brackets.
@@ -83,70 +68,12 @@ func New(c Config) *Client {
 	return client
 }
 
-// transport returns what keeps a generation's connections.
-func (c *Client) transport(config *tls.Config) *http.Transport {
-	t := &http.Transport{
-		DialContext:            c.dial,
-		TLSClientConfig:        config.Clone(),
-		TLSHandshakeTimeout:    c.config.TLSHandshake,
-		ResponseHeaderTimeout:  c.config.Header,
-		MaxResponseHeaderBytes: maxHeaderBytes,
-		DisableCompression:     true,
-		MaxConnsPerHost:        c.config.MaxConnsPerHost,
-		MaxIdleConnsPerHost:    c.config.IdlePerHost,
-		MaxIdleConns:           max(minIdle, c.config.IdlePerHost),
-		IdleConnTimeout:        c.config.IdleTimeout,
-		Protocols:              new(http.Protocols),
-		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
-	}
-	t.Protocols.SetHTTP1(true)
-	t.Protocols.SetHTTP2(c.config.HTTP2)
-	if c.config.Proxy != nil {
-		t.Proxy = http.ProxyURL(c.config.Proxy)
-		t.OnProxyConnectResponse = func(_ context.Context, _ *url.URL, _ *http.Request, answer *http.Response) error {
-			if answer.StatusCode != http.StatusOK {
-				return fmt.Errorf("the proxy answered %d", answer.StatusCode)
-			}
-			return nil
-		}
-	}
-	return t
-}
-
-// dial connects to one of an address's hosts that the Guard lets out.
-func (c *Client) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	dialer := c.dialer
-	var admitted atomic.Bool
-	if c.config.Guard != nil && c.config.Proxy == nil {
-		dialer.ControlContext = func(_ context.Context, _, resolved string, _ syscall.RawConn) error {
-			to, err := netip.ParseAddrPort(resolved)
-			if err != nil {
-				return fmt.Errorf("%w: %w", ErrRefused, err)
-			}
-			if err := c.config.Guard.Address(to); err != nil {
-				return err
-			}
-			admitted.Store(true)
-			return nil
-		}
-	}
-	connection, err := dialer.DialContext(ctx, network, address)
-	if err != nil && admitted.Load() && errors.Is(err, ErrRefused) {
-		// Only the first address's error is known. That another one was let out, and failed, is no refusal.
-		return nil, fmt.Errorf("dial %s: some of its addresses are refused, the others cannot be reached", address)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return watch(connection), nil
-}
-
 // Request is what is to be sent.
 type Request struct {
 	Method string
 	URL    *url.URL // absolute, without user and password
-	// Header has the names in their canonical form. Host, Content-Length and Transfer-Encoding in it are ignored: they
-	// follow from the URL and the Body.
+	// Header has the names in their canonical form. Host and Content-Length in it are ignored, since they follow from the
+	// URL and the Body, and so are those that are about a connection.
 	Header http.Header
 	Body   []byte
 }
@@ -183,13 +110,11 @@ func (c *Client) check(ctx context.Context, u *url.URL) error {
 	if err := ctx.Err(); err != nil {
 		return &Error{Phase: PhaseWait, Err: err}
 	}
-	if err := checkURL(u); err != nil {
-		return &Error{Phase: PhaseRequest, Err: err}
+	check := checkURL
+	if c.config.Guard != nil {
+		check = c.config.Guard.URL
 	}
-	if c.config.Guard == nil {
-		return nil
-	}
-	if err := c.config.Guard.URL(u); err != nil {
+	if err := check(u); err != nil {
 		return &Error{Phase: PhaseRequest, Err: err}
 	}
 	return nil
@@ -212,6 +137,12 @@ func (c *Client) attempt(ctx context.Context, r Request) (*Answer, *Error, remed
 	return c.read(response, x.answered(), cancel), nil, none
 }
 
+// aboutConnection are the headers that only who has the connection may set (RFC 9110, section 7.6.1), and Expect, which
+// would only delay: the body is in memory.
+var aboutConnection = [...]string{
+	"Connection", "Proxy-Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Expect",
+}
+
 // outgoing makes net/http's request. It has copies of all that the caller may change when Do has returned: an answer may
 // come, and end it, while the request is still being written.
 //
@@ -229,6 +160,9 @@ func outgoing(ctx context.Context, r Request) *http.Request {
 	header := r.Header.Clone()
 	if header == nil {
 		header = http.Header{}
+	}
+	for _, name := range aboutConnection {
+		header.Del(name)
 	}
 	request := &http.Request{
 		Method: r.Method, URL: &u, Host: host, Header: header,
@@ -250,7 +184,7 @@ func (c *Client) Probe(ctx context.Context, u *url.URL) error {
 	}
 	defer c.pool.release(g)
 	// Of its own: with MaxConnsPerHost, net/http counts such a connection when it closes and not when it opens, and panics.
-	t := c.transport(g.TLSClientConfig)
+	t := c.transport(g.tls, &g.connections)
 	t.MaxConnsPerHost = 0
 	defer t.CloseIdleConnections()
 	x, observed := observe(ctx)

@@ -28,3 +28,34 @@ func TestRequestAndAnswer(t *testing.T) {
 		t.Errorf("body %q, whole %v", answer.Body, answer.Whole)
 	}
 }
+
+// TestHeadersOfTheConnection are not the caller's: over both protocols the request arrives without them, and the
+// connection is used again.
+func TestHeadersOfTheConnection(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		u, _ := secureServer(t, nil, http2, func(w http.ResponseWriter, r *http.Request) {
+			if len(r.Header) != 3 || r.Close || r.Host == "evil.example" || r.ContentLength != 1 { // with Content-Length and User-Agent
+				t.Errorf("%v, close %v, host %s, length %d", r.Header, r.Close, r.Host, r.ContentLength)
+			}
+			w.Header().Set("X-From", r.RemoteAddr)
+		})
+		c := client(t, Config{HTTP2: http2, TLS: TLS{InsecureSkipVerify: true}})
+		header := http.Header{"X-Mine": {"1"}, "Host": {"evil.example"}, "Content-Length": {"77"}}
+		for _, name := range aboutConnection {
+			header.Set(name, "close")
+		}
+		header.Set("Upgrade", "websocket")
+		var from []string
+		for range 2 {
+			a, err := c.Do(t.Context(), Request{Method: "POST", URL: u, Header: header, Body: []byte("x")})
+			wantStatus(t, 200, a, err)
+			from = append(from, a.Header.Get("X-From"))
+		}
+		if from[0] != from[1] {
+			t.Errorf("HTTP/2 %v: the connection was not used again", http2)
+		}
+		if header.Get("Upgrade") == "" {
+			t.Error("the caller's header has changed")
+		}
+	}
+}

@@ -22,14 +22,56 @@ type conn struct {
 	raw    syscall.RawConn
 	wire   atomic.Pointer[wire] // of HTTP/1: the request that was written last
 	shared atomic.Bool          // by the streams of HTTP/2
+	among  *connections
 }
 
-func watch(c net.Conn) net.Conn {
-	w := &conn{Conn: c}
+// Close also forgets the connection.
+func (c *conn) Close() error {
+	c.among.remove(c)
+	return c.Conn.Close()
+}
+
+// connections are the open ones of a generation.
+type connections struct {
+	mu     sync.Mutex
+	open   map[*conn]struct{}
+	closed bool
+}
+
+// watch adds a connection. After closeAll it closes it.
+func (cs *connections) watch(c net.Conn) (net.Conn, error) {
+	w := &conn{Conn: c, among: cs}
 	if sc, ok := c.(syscall.Conn); ok {
 		w.raw, _ = sc.SyscallConn() // without it the connection counts as alive until it fails
 	}
-	return w
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.closed {
+		_ = c.Close()
+		return nil, net.ErrClosed
+	}
+	if cs.open == nil {
+		cs.open = map[*conn]struct{}{}
+	}
+	cs.open[w] = struct{}{}
+	return w, nil
+}
+
+func (cs *connections) remove(c *conn) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	delete(cs.open, c)
+}
+
+// closeAll closes those that are open, and those that are being made.
+func (cs *connections) closeAll() {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.closed = true
+	for c := range cs.open {
+		_ = c.Conn.Close()
+	}
+	cs.open = nil
 }
 
 // watched finds the conn beneath the layers of TLS.

@@ -3,8 +3,7 @@ package egress
 import (
 	"context"
 	"crypto/tls"
-	"errors"
-	"net"
+	"fmt"
 	"net/http/httptrace"
 	"sync"
 	"time"
@@ -78,9 +77,10 @@ func (x *exchange) writing() {
 }
 
 func (x *exchange) wrote(err error) {
+	_, failure := x.wire.state() // which was not reported
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if err == nil && x.phase == PhaseWrite {
+	if err == nil && failure == nil && x.phase == PhaseWrite {
 		x.enter(PhaseHeader)
 	}
 }
@@ -125,12 +125,15 @@ const (
 
 // failed says what err, the end of the attempt, means.
 func (x *exchange) failed(ctx context.Context, err error) (*Error, remedy) {
-	sent, failure := x.wire.state()
+	sent, _ := x.wire.state()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	e := &Error{Phase: x.phase, Sent: sent, Err: withoutQuotes(err)}
 	ended := ctx.Err() != nil
 	switch {
+	case ended && x.phase == PhaseRequest:
+		e.Phase = PhaseWait
+		return e, none
 	case !x.got:
 		return e, none
 	case ended:
@@ -143,10 +146,12 @@ func (x *exchange) failed(ctx context.Context, err error) (*Error, remedy) {
 	case x.shared && tooLarge(err):
 		e.Phase, e.Sent = PhaseRequest, false
 		return e, none
+	case x.shared && !x.written && !x.reused:
+		// HTTP/2 does not pass on what the server said, which is most likely about the client's certificate.
+		e.Phase, e.Err = PhaseTLS, fmt.Errorf("the server hung up after the handshake: %w", e.Err)
+		return e, none
 	case x.shared:
 		e.Sent = x.written && !unprocessed(err)
-	case failure != nil && !errors.Is(failure, net.ErrClosed):
-		e.Phase, e.Err = PhaseWrite, failure
 	}
 	switch {
 	case e.Sent:

@@ -17,7 +17,7 @@ const lookEvery = time.Second
 // concurrently.
 type pool struct {
 	tls    func() (*tls.Config, error)
-	make   func(*tls.Config) *http.Transport
+	make   func(*tls.Config, *connections) *http.Transport
 	maxAge time.Duration
 
 	mu      sync.Mutex
@@ -28,13 +28,15 @@ type pool struct {
 
 type generation struct {
 	*http.Transport
-	tls     *tls.Config
-	born    time.Time
-	users   int
-	retired bool
+	connections connections
+	tls         *tls.Config
+	born        time.Time
+	users       int
+	retired     bool
 }
 
-// acquire returns the generation of now, to be given back with release. It fails when TLS's files do.
+// acquire returns the generation of now, to be given back with release. It fails when TLS's files cannot be used and there
+// is no generation: one that there is goes on, as files may be half renewed.
 func (p *pool) acquire() (*generation, *Error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -46,20 +48,26 @@ func (p *pool) acquire() (*generation, *Error) {
 		p.retire()
 	}
 	if p.current == nil || now.Sub(p.looked) >= lookEvery {
-		config, err := p.tls()
-		if err != nil {
-			return nil, &Error{Phase: PhaseTLS, Err: err}
-		}
 		p.looked = now
-		if p.current != nil && p.current.tls != config {
-			p.retire()
-		}
-		if p.current == nil {
-			p.current = &generation{Transport: p.make(config), tls: config, born: now}
+		config, err := p.tls()
+		switch {
+		case err == nil && (p.current == nil || p.current.tls != config):
+			p.replace(config, now)
+		case p.current == nil:
+			return nil, &Error{Phase: PhaseTLS, Err: err}
 		}
 	}
 	p.current.users++
 	return p.current, nil
+}
+
+// replace begins a generation; the caller holds the lock.
+func (p *pool) replace(config *tls.Config, now time.Time) {
+	if p.current != nil {
+		p.retire()
+	}
+	p.current = &generation{tls: config, born: now}
+	p.current.Transport = p.make(config, &p.current.connections)
 }
 
 func (p *pool) release(g *generation) {
@@ -67,17 +75,27 @@ func (p *pool) release(g *generation) {
 	defer p.mu.Unlock()
 	g.users--
 	if g.retired && g.users == 0 {
-		// Those that came back since, and that HTTP/2's streams held.
-		g.CloseIdleConnections()
+		g.end()
 	}
 }
 
-// retire ends the current generation; the caller holds the lock.
+// retire ends the current generation as far as it is not in use; the caller holds the lock.
 func (p *pool) retire() {
 	g := p.current
 	p.current = nil
 	g.retired = true
+	if g.users == 0 {
+		g.end()
+	} else {
+		g.CloseIdleConnections()
+	}
+}
+
+// end closes all connections, of which nobody uses any. HTTP/2 forgets its streams some time after they have ended, and
+// would keep the connection until then.
+func (g *generation) end() {
 	g.CloseIdleConnections()
+	g.connections.closeAll()
 }
 
 func (p *pool) close() {

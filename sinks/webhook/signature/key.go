@@ -25,6 +25,8 @@ const (
 	maxSecret = 64
 )
 
+var errAround = errors.New("must have no white space or line end around it")
+
 // Key signs or verifies. It does not show itself: printed or logged it is its prefix and three asterisks. The zero Key
 // signs nothing and verifies nothing. A Key may be copied and used by several goroutines.
 type Key struct {
@@ -108,7 +110,7 @@ func wrongPrefix(text, want string) error {
 	case text == "":
 		return errors.New("must not be empty")
 	case strings.TrimSpace(text) != text:
-		return errors.New("must have no white space around it")
+		return errAround
 	default:
 		return errors.New("must begin with " + want)
 	}
@@ -145,6 +147,9 @@ func parsePrivate(text string) (Key, error) {
 // decodeKey decodes the base64 behind the prefix. Package base64 passes over line ends, and its errors show where
 // a secret is broken, so characters and padding are looked at first.
 func decodeKey(text, prefix string) ([]byte, error) {
+	if strings.TrimSpace(text) != text {
+		return nil, errAround
+	}
 	encoded := text[len(prefix):]
 	digits := strings.TrimRight(encoded, "=")
 	for _, c := range []byte(digits) {
@@ -175,9 +180,6 @@ func (k Key) String() string {
 	}
 	return k.prefix + "***"
 }
-
-// Format keeps every verb of package fmt from the key.
-func (k Key) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(k.String())) }
 
 // LogValue keeps package slog from the key.
 func (k Key) LogValue() slog.Value { return slog.StringValue(k.String()) }
