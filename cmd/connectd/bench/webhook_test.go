@@ -4,12 +4,14 @@ package bench
 
 import (
 	"bytes"
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"database/sql"
 	"encoding/base64"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -17,6 +19,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/sinks/webhook"
 )
 
 const (
@@ -32,27 +37,28 @@ func benchmarkWebhook(b *testing.B, p programs, r *report) {
 	many := startReceiver(b, p, 8, 20*time.Millisecond)
 	for b.Loop() {
 		client := bareClient(b, fast.url())
-		for _, c := range []struct {
-			name, delivery string
-			want           goal
-		}{
-			{"a record a call", "", goal{}},
-			{"500 records a call", "batch: {max_records: 500}, ", atLeast(0.7)},
+		sink := sinkAlone(b, fast.url())
+		client = (client + bareClient(b, fast.url())) / 2
+		r.add("webhook sink / bare net/http client, 64 at once", "", "", atLeast(0.7), sink/client)
+		r.add("  rate", "sink", "rows/s", goal{}, sink)
+		r.add("  the bare client's", "sink", "requests/s", goal{}, client)
+		for _, c := range []struct{ name, delivery string }{
+			{"a record a call", ""},
+			{"500 records a call", "batch: {max_records: 500}, "},
 		} {
-			s := webhookSetup(b, p, fast.url(), c.delivery)
-			rate := publishRate(b, s, measured, "")
-			r.add("webhook / bare net/http client", c.name, "", c.want, rate/client)
-			r.add("  rate", c.name, "rows/s", goal{}, rate)
-			r.add("  the bare client's", c.name, "requests/s", goal{}, client)
+			done := publish(b, webhookSetup(b, p, fast.url(), c.delivery), measured, "")
+			r.add("  from the outbox, "+c.name, c.name, "rows/s", goal{}, done.rate)
+			r.add("    processor time of the daemon", c.name, "µs/row", goal{}, done.daemon)
+			r.add("    processor time of the sink", c.name, "µs/row", goal{}, done.sink)
 		}
 		s := webhookSetup(b, p, slow.url(), "")
-		rate := publishRate(b, s, measured, "")
+		rate := publish(b, s, measured, "").rate
 		most := webhookConcurrency / webhookDelay.Seconds()
 		r.add("webhook, 50 ms latency, 64 at once / 64 ÷ 50 ms", "", "", atLeast(0.9), rate/most)
 		r.add("  rate", "50 ms", "rows/s", goal{}, rate)
 
-		alone := manyRate(b, p, many, false)
-		beside := manyRate(b, p, many, true)
+		alone := manyProgress(b, p, many, false).rate
+		beside := manyProgress(b, p, many, true).rate
 		r.add("webhook, eight endpoints beside one that hangs / without it", "", "", atLeast(0.95), beside/alone)
 		r.add("  rate without it", "hang", "rows/s", goal{}, alone)
 	}
@@ -67,9 +73,9 @@ func webhookSetup(b *testing.B, p programs, url, delivery string) setup {
 	return s
 }
 
-// manyRate is the rate of eight endpoints, to which rows go in turn, with or without a ninth that never answers, over half
+// manyProgress is that of eight endpoints, to which rows go in turn, with or without a ninth that never answers, over half
 // a minute from the start: the time in which the sink has to find out is in it.
-func manyRate(b *testing.B, p programs, to receiver, hanging bool) float64 {
+func manyProgress(b *testing.B, p programs, to receiver, hanging bool) progress {
 	sink := fmt.Sprintf(`{plugin: webhook, url: "http://{route}:%d/", signing: {secrets: [{value: %q}]}, concurrency: %d, ssrf: {allow_cidrs: ["127.0.0.0/8"], allow_ports: [%d]}}`,
 		to.port, webhookSecret, webhookConcurrency, to.port)
 	s := newSetup(b, p, sink, "")
@@ -91,11 +97,14 @@ func manyRate(b *testing.B, p programs, to receiver, hanging bool) float64 {
 			b.Fatal(err)
 		}
 	}
-	return publishRate(b, s, 30*time.Second, fmt.Sprintf("AND aggregatetype <> '%s'", to.hanging))
+	return publish(b, s, 30*time.Second, fmt.Sprintf("AND aggregatetype <> '%s'", to.hanging))
 }
 
-// publishRate runs a daemon for so long and returns how many rows a second it published, from the first on.
-func publishRate(b *testing.B, s setup, long time.Duration, which string) float64 {
+// progress is what a daemon did in a time: rows a second, and the processor time of it and its sink for each.
+type progress struct{ rate, daemon, sink float64 }
+
+// publish runs a daemon for so long and returns how many rows it published, from the first on.
+func publish(b *testing.B, s setup, long time.Duration, which string) progress {
 	db := openDatabase(b, s.database())
 	defer db.Close()
 	d := s.run(b)
@@ -105,16 +114,18 @@ func publishRate(b *testing.B, s setup, long time.Duration, which string) float6
 		first = published(b, db, which)
 		return first > 0
 	})
-	began := time.Now()
+	began, daemonBefore, sinkBefore := time.Now(), cpuTime(b, d.cmd.Process.Pid), cpuTime(b, d.sinkPID())
 	time.Sleep(long)
 	last := published(b, db, which)
 	took := time.Since(began)
+	daemonUsed, sinkUsed := cpuTime(b, d.cmd.Process.Pid)-daemonBefore, cpuTime(b, d.sinkPID())-sinkBefore
 	if last >= backlogRows*8/9 {
 		b.Fatalf("the backlog is too small for %v", long)
 	}
 	_ = d.cmd.Process.Kill()
 	<-d.ended
-	return float64(last-first) / took.Seconds()
+	rows := float64(last - first)
+	return progress{rows / took.Seconds(), daemonUsed.Seconds() * 1e6 / rows, sinkUsed.Seconds() * 1e6 / rows}
 }
 
 func published(b *testing.B, db *sql.DB, which string) (n int) {
@@ -122,6 +133,55 @@ func published(b *testing.B, db *sql.DB, which string) (n int) {
 		b.Fatal(err)
 	}
 	return n
+}
+
+// sinkAlone is the rate of the sink by itself, in this process: batches of 500 records, eight at once.
+func sinkAlone(b *testing.B, url string) float64 {
+	sink := webhook.New(slog.New(slog.DiscardHandler), webhook.Options{Connector: "bench", Version: "bench"})
+	settings := fmt.Sprintf(`{"url": %q, "signing": {"secrets": [{"value": %q}]}, "concurrency": %d}`, url, webhookSecret, webhookConcurrency)
+	if diagnostics, err := sink.Configure(b.Context(), []byte(settings)); err != nil || len(diagnostics) > 0 {
+		b.Fatalf("%v, %v", diagnostics, err)
+	}
+	if err := sink.Open(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = sink.Close(context.Background()) }()
+	var delivered, number atomic.Int64
+	body := webhookBody()
+	began := time.Now()
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			batch := make([]core.Record, 500)
+			for time.Since(began) < measured {
+				for i := range batch {
+					n := int(number.Add(1))
+					batch[i] = core.Record{
+						ID: rowID(n), Key: rowID(n), Keyed: true, Route: "orders", Type: "OrderPlaced", Payload: body,
+						CreatedAt: began, Seq: int64(n), Deliveries: 1, Epoch: 1,
+					}
+				}
+				outcomes, err := sink.Deliver(b.Context(), batch)
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				for _, o := range outcomes {
+					if o.Kind != core.Delivered {
+						b.Errorf("%+v", o)
+						return
+					}
+				}
+				delivered.Add(int64(len(batch)))
+			}
+		})
+	}
+	wg.Wait()
+	return float64(delivered.Load()) / time.Since(began).Seconds()
+}
+
+func webhookBody() []byte {
+	return fmt.Appendf(nil, `{"order":%09d,"text":"%s"}`, 100000000, strings.Repeat("0", payloadBytes-29))
 }
 
 // bareClient is the rate at which a program with nothing else to do posts the same bodies, signed the same way, to the
@@ -133,7 +193,7 @@ func bareClient(b *testing.B, url string) float64 {
 	}
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: webhookConcurrency}}
 	defer client.CloseIdleConnections()
-	body := []byte(fmt.Sprintf(`{"order":%09d,"text":"%s"}`, 100000000, strings.Repeat("0", payloadBytes-29)))
+	body := webhookBody()
 	var sent atomic.Int64
 	began := time.Now()
 	var wg sync.WaitGroup
