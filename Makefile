@@ -3,7 +3,9 @@
 GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 # Pinned in a module of its own; the first run builds it, which takes a minute or two.
-LINTER  := $(GO) tool -modfile=.ci/tools/go.mod golangci-lint
+LINTER  := $(GO) tool -modfile='$(CURDIR)/.ci/tools/go.mod' golangci-lint
+# A module of its own, which ./... does not reach.
+EXAMPLE := examples/custom-sink
 # The simulation's runs, each with another seed.
 SEEDS   ?= 20000
 # How long real daemons and sinks are killed at random.
@@ -27,14 +29,18 @@ build: ## bin/connectd, one static binary
 test: ## every test, with the race detector and real servers, and the engine's simulation with 10,000 seeds without it
 	$(GO) vet ./...
 	scripts/services.sh run $(GO) test -race -shuffle=on ./...
+	$(GO) -C $(EXAMPLE) vet ./...
+	$(GO) -C $(EXAMPLE) test -race -shuffle=on ./...
 	$(GO) test -count=1 -run '^TestSimulation$$' ./core/engine
 
 lint: ## the linters and the import rules of .golangci.yml, and ShellCheck
 	$(LINTER) run ./...
+	cd $(EXAMPLE) && $(LINTER) run ./...
 	scripts/shellcheck.sh
 
 format: ## rewrite the code as lint wants it
 	$(LINTER) fmt ./...
+	cd $(EXAMPLE) && $(LINTER) fmt ./...
 
 bench: ## the figures of docs/benchmarks.md, in ROUNDS rounds; REPORT=FILE writes them as JSON too
 	$(GO) test -run '^$$' -bench '^BenchmarkGoals$$' -benchtime $(ROUNDS)x -timeout 30m ./cmd/connectd/bench -report '$(abspath $(REPORT))'

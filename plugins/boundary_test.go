@@ -32,7 +32,8 @@ type funcSink struct {
 
 func (s *funcSink) Describe(context.Context) (core.Description, error) {
 	return core.Description{Name: "func", Version: "0.1", Schema: []byte(`{"type":"object"}`),
-		Limits: core.Limits{MaxRecords: 10, MaxBytes: 1 << 20, MaxRecordBytes: 1 << 10, MaxInFlight: 2}}, nil
+		Limits:  core.Limits{MaxRecords: 10, MaxBytes: 1 << 20, MaxRecordBytes: 1 << 10, MaxInFlight: 2},
+		Prefers: core.Preferences{MaxRecords: 3, InFlight: 4}}, nil
 }
 func (s *funcSink) Configure(_ context.Context, settings []byte) ([]core.Diagnostic, error) {
 	if !bytes.Equal(settings, []byte(`{}`)) {
@@ -258,7 +259,7 @@ func TestTheRestOfTheInterfaceCrossesToo(t *testing.T) {
 	c := NewClient(serve(t, &funcSink{opened: errors.New("no broker")}, DialOptions()))
 	d, err := c.Describe(timeout(t))
 	want, _ := (&funcSink{}).Describe(timeout(t))
-	if err != nil || d.Name != want.Name || d.Version != want.Version || string(d.Schema) != string(want.Schema) || d.Limits != want.Limits {
+	if err != nil || d.Name != want.Name || d.Version != want.Version || string(d.Schema) != string(want.Schema) || d.Limits != want.Limits || d.Prefers != want.Prefers {
 		t.Errorf("%+v %v", d, err)
 	}
 	if diagnostics, err := c.Configure(timeout(t), []byte(`{}`)); err != nil || len(diagnostics) != 0 {
@@ -298,7 +299,7 @@ func TestByHand(t *testing.T) {
 	if code := byHand(&funcSink{}, nil, &out, &words); code != 2 || out.Len() != 0 {
 		t.Errorf("code %d, stdout %q", code, &out)
 	}
-	for _, w := range []string{"func 0.1 is a sink for connectd", "plugin_dir", "--describe"} {
+	for _, w := range []string{"func 0.1 is a sink for connectd", "plugin_dir as connectd-sink-func", `"plugin: func"`, "--describe"} {
 		if !strings.Contains(words.String(), w) {
 			t.Errorf("no %q in %s", w, &words)
 		}

@@ -30,6 +30,7 @@ func (s *server) Describe(ctx context.Context, _ *proto.DescribeRequest) (*proto
 			MaxRecordBytes: uint64(d.Limits.MaxRecordBytes),
 			MaxInFlight:    uint32(d.Limits.MaxInFlight),
 		},
+		Prefers: &proto.Preferences{MaxRecords: uint32(d.Prefers.MaxRecords), InFlight: uint32(d.Prefers.InFlight)},
 	}, nil
 }
 
