@@ -83,7 +83,7 @@ func script(t *testing.T, args ...string) (*exec.Cmd, string) {
 	program, dir := shared(t, "CONNECTD_TEST_SERVICES_SH"), t.TempDir()
 	run := func(ctx context.Context, args ...string) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, program, args...)
-		cmd.Env = append(os.Environ(), "CONNECTD_SERVICES_DIR="+dir)
+		cmd.Env = append(os.Environ(), "CONNECTD_SERVICES_DIR="+dir, fmt.Sprintf("CONNECTD_SERVICES_OWNER=%d", os.Getpid()))
 		return cmd
 	}
 	t.Cleanup(func() {
