@@ -122,6 +122,7 @@ interrupted() { # what `up` started goes, and nothing else
 	local each
 	trap '' INT TERM HUP
 	say services "interrupted, stopping"
+	let_installation_finish
 	disown -a
 	kill_all "$(frozen "${children[@]}")"
 	if find_set; then

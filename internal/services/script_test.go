@@ -22,7 +22,9 @@ func TestInterrupted(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			appears(t, filepath.Join(dir, when))
+			ended := make(chan error, 1)
+			go func() { ended <- cmd.Wait() }()
+			appears(t, filepath.Join(dir, when), ended)
 			home, err := os.Readlink(filepath.Join(dir, "set"))
 			if err != nil {
 				t.Fatal(err)
@@ -30,7 +32,7 @@ func TestInterrupted(t *testing.T) {
 			if err := cmd.Process.Signal(os.Interrupt); err != nil {
 				t.Fatal(err)
 			}
-			if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
+			if err := <-ended; cmd.ProcessState.ExitCode() != 130 {
 				t.Errorf("after an interrupt: %v, want exit status 130", err)
 			}
 			nothingLeft(t, dir, home)
@@ -81,7 +83,7 @@ func script(t *testing.T, args ...string) (*exec.Cmd, string) {
 	program, dir := shared(t, "CONNECTD_TEST_SERVICES_SH"), t.TempDir()
 	run := func(ctx context.Context, args ...string) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, program, args...)
-		cmd.Env = append(os.Environ(), "CONNECTD_SERVICES_DIR="+dir)
+		cmd.Env = append(os.Environ(), "CONNECTD_SERVICES_DIR="+dir, fmt.Sprintf("CONNECTD_SERVICES_OWNER=%d", os.Getpid()))
 		return cmd
 	}
 	t.Cleanup(func() {
@@ -91,21 +93,21 @@ func script(t *testing.T, args ...string) (*exec.Cmd, string) {
 			t.Errorf("down: %v\n%s", err, out)
 		}
 	})
-	return run(t.Context(), args...), dir
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return run(ctx, args...), dir
 }
 
-// appears waits until there is something at the path.
-func appears(t *testing.T, path string) {
+// appears waits until there is something at the path, which the script makes.
+func appears(t *testing.T, path string, ended <-chan error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
 	for {
 		if _, err := os.Stat(path); err == nil {
 			return
 		}
 		select {
-		case <-ctx.Done():
-			t.Fatalf("%s does not appear", path)
+		case err := <-ended:
+			t.Fatalf("the script ended before %s appeared: %v", path, err)
 		case <-time.After(time.Millisecond):
 		}
 	}

@@ -95,13 +95,16 @@ kafka_settings() { # JAVA JARS
 
 kafka_unpack() {
 	command -v mvn >/dev/null || install_on_machine maven
-	timeout "$FETCH_SECONDS" mvn --batch-mode --no-transfer-progress --strict-checksums --file "$here/kafka.pom.xml" \
-		-DincludeScope=runtime -DoutputDirectory="$tree" dependency:copy-dependencies </dev/null
-	cd "$tree"
-	sha256sum --check --strict --quiet "$here/kafka.sha256"
-	diff <(LC_ALL=C ls -- *.jar) <(sed 's/.*  //' "$here/kafka.sha256")
-	cd "$here"
-} >>"$log/kafka.fetch.log" 2>&1
+	{
+		timeout "$FETCH_SECONDS" mvn --batch-mode --no-transfer-progress --strict-checksums \
+			--file "$here/kafka.pom.xml" -DincludeScope=runtime -DoutputDirectory="$tree" \
+			dependency:copy-dependencies </dev/null
+		cd "$tree"
+		sha256sum --check --strict --quiet "$here/kafka.sha256"
+		diff <(LC_ALL=C ls -- *.jar) <(sed 's/.*  //' "$here/kafka.sha256")
+		cd "$here"
+	} >>"$log/kafka.fetch.log" 2>&1
+}
 
 kafka_program_version() {
 	"$java" -cp "$tree/*" kafka.Kafka --version 2>/dev/null | sed 's/^\([0-9.]*\).*/Apache Kafka \1/'

@@ -69,8 +69,11 @@ send() {
 	fi
 }
 
-remove_container() { # NAME
-	[[ ! -e $home/$1.container ]] || "$(<"$home/$1.container")" rm --force "$(container "$1")" >/dev/null 2>&1 || true
+# remove_container NAME: at once; else Podman would ask the server to end and wait.
+remove_container() {
+	[[ -e $home/$1.container ]] || return 0
+	send KILL "$1" ''
+	"$(<"$home/$1.container")" rm --force "$(container "$1")" >/dev/null 2>&1 || true
 }
 
 # Where the images have their programs.

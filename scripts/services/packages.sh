@@ -146,10 +146,18 @@ find_java() {
 }
 
 install_on_machine() {
-	local root=()
+	local step root=()
 	((EUID == 0)) || root=(sudo)
 	say kafka "installing $* on this machine"
-	"${root[@]}" apt-get update --quiet >>"$log/$name.fetch.log" 2>&1 || true # one source of many may be down
-	DEBIAN_FRONTEND=noninteractive timeout "$FETCH_SECONDS" \
-		"${root[@]}" apt-get install --yes --quiet --no-install-recommends "$@" </dev/null >>"$log/$name.fetch.log" 2>&1
+	for step in update "install --no-install-recommends $*"; do
+		# shellcheck disable=SC2086 # words
+		flock --close --timeout "$FETCH_SECONDS" "$cache/machine.lock" timeout "$FETCH_SECONDS" \
+			"${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get --yes --quiet $step </dev/null \
+			>>"$log/$name.fetch.log" 2>&1 || [[ $step == update ]] || return # one source of many may be down
+	done
+}
+
+# A package manager that is killed would leave the machine's packages half installed.
+let_installation_finish() {
+	[[ ! -e $cache/machine.lock ]] || flock --timeout "$FETCH_SECONDS" "$cache/machine.lock" true
 }

@@ -168,9 +168,9 @@ end() {
 		fi
 		alive "$3" || pid=
 	fi
+	remove_container "$3"
 	# shellcheck disable=SC2046 # numbers
 	kill_all "$all $(frozen $pid $(residents "$3"))"
-	remove_container "$3"
 	rm -f "$home/$3.pid"
 	! declare -F "$3_ended" >/dev/null || "$3_ended"
 }
