@@ -113,6 +113,19 @@ func TestABackendIsKilledInMidSettle(t *testing.T) {
 	}
 }
 
+// A settlement that has no failure leaves no line of history.
+func TestASettlementWithoutAFailure(t *testing.T) {
+	w := start(t, postgres.Config{DSN: services.Postgres(t)}, 1)
+	c := core.Change{Lease: w.lease, Settle: []core.Settlement{{Seq: w.rows[0].Record.Seq, State: core.Held}}}
+	if err := w.src.Step(t.Context(), "one", c); err != nil {
+		t.Fatal(err)
+	}
+	info, history, err := w.src.Show(t.Context(), "row1")
+	if err != nil || info.State != core.Held || info.LastError != "" || len(history) > 0 {
+		t.Errorf("%+v, %+v, %v", info, history, err)
+	}
+}
+
 // A takeover is under way and not committed: the former owner's step waits for it, and is refused.
 func TestAStepWaitsForATakeoverUnderWay(t *testing.T) {
 	for mode, dsn := range modes {
