@@ -89,7 +89,8 @@ func TestPagesEndByBytesForEveryType(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			cfg := postgres.Config{DSN: services.Postgres(t), Table: schemaOf(t) + ".outbox"}
-			in(t, cfg, `CREATE TABLE outbox (id text PRIMARY KEY, aggregateid text, payload `+kind+`)`, `INSERT INTO outbox SELECT 'id' || i, 'k', `+value+` FROM generate_series(1, 20) i`)
+			in(t, cfg, `CREATE TABLE outbox (id text PRIMARY KEY, aggregateid text, payload `+kind+`)`, `ALTER TABLE outbox ALTER COLUMN payload SET STORAGE EXTERNAL`,
+				`INSERT INTO outbox SELECT 'id' || i, 'k', `+value+` FROM generate_series(1, 20) i`)
 			initialise(t, cfg, postgres.InitOptions{Existing: "pending", Partitions: 1})
 			src := open(t, cfg)
 			for bytes, want := range map[int64]int{1: 1, 9_999: 1, 10_500: 2, 95_000: 10, 500_000: 20} {

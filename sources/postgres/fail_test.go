@@ -113,6 +113,50 @@ func TestABackendIsKilledInMidSettle(t *testing.T) {
 	}
 }
 
+// A settlement that has no failure leaves no line of history.
+func TestASettlementWithoutAFailure(t *testing.T) {
+	w := start(t, postgres.Config{DSN: services.Postgres(t)}, 1)
+	c := core.Change{Lease: w.lease, Settle: []core.Settlement{{Seq: w.rows[0].Record.Seq, State: core.Held}}}
+	if err := w.src.Step(t.Context(), "one", c); err != nil {
+		t.Fatal(err)
+	}
+	info, history, err := w.src.Show(t.Context(), "row1")
+	if err != nil || info.State != core.Held || info.LastError != "" || len(history) > 0 {
+		t.Errorf("%+v, %+v, %v", info, history, err)
+	}
+}
+
+// A takeover is under way and not committed: the former owner's step waits for it, and is refused.
+func TestAStepWaitsForATakeoverUnderWay(t *testing.T) {
+	for mode, dsn := range modes {
+		t.Run(mode, func(t *testing.T) {
+			w := start(t, postgres.Config{DSN: dsn(t)}, 3)
+			schema, _, _ := strings.Cut(w.cfg.Table, ".")
+			takeover := begin(t, services.Postgres(t), `UPDATE `+schema+`.connectd_lease SET owner = 'two', epoch = epoch + 1`)
+			done := make(chan error, 1)
+			go func() {
+				done <- w.src.Step(t.Context(), "one", core.Change{
+					Lease:    w.lease,
+					Settle:   []core.Settlement{{Seq: w.rows[0].Record.Seq, State: core.Published}},
+					Announce: []core.Announcement{{Batch: 1, Seqs: []int64{w.rows[1].Record.Seq}}},
+				})
+			}()
+			select {
+			case err := <-done:
+				t.Fatalf("the step did not wait: %v", err)
+			case <-time.After(100 * time.Millisecond): // it waits
+			}
+			commit(t, takeover)
+			if err := <-done; !errors.Is(err, core.ErrLeaseNotOwned) {
+				t.Errorf("the step: %v", err)
+			}
+			if lag, err := w.src.Lag(t.Context()); err != nil || lag.Pending != 3 || lag.InFlight != 0 {
+				t.Errorf("after it: %+v, %v", lag, err)
+			}
+		})
+	}
+}
+
 // All idle connections are cut at once, as by a firewall or a restart.
 func TestConnectionsThatWereCutAreReplaced(t *testing.T) {
 	for mode, dsn := range modes {
@@ -159,24 +203,28 @@ func TestADeadlockIsTriedAgain(t *testing.T) {
 	}
 }
 
-// Where sessions are serializable and not ours to set, a step that met another transaction is done again.
-func TestASerializationFailureIsTriedAgain(t *testing.T) {
+// Where sessions are serializable and not ours to set, a step that meets another transaction is done all the same.
+// https://github.com/MassTransit/MassTransit/issues/5114
+func TestSerializableSessions(t *testing.T) {
 	db := database(t, `default_transaction_isolation = 'serializable'`)
-	w := start(t, postgres.Config{DSN: inDatabase(t, services.PgBouncer(t), db), Table: "public.outbox"}, 2)
-	renew := begin(t, inDatabase(t, services.Postgres(t), db), `UPDATE connectd_lease SET lease_until = lease_until + interval '1 second'`)
-	done := make(chan error, 1)
-	go func() { done <- w.publish(t.Context(), 0) }()
-	until(t, "the step to wait for the lease", func() bool {
-		return ask[bool](t, `SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = $1 AND wait_event_type = 'Lock')`, db)
-	})
-	if err := renew.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-done; err != nil {
-		t.Errorf("the step: %v", err)
-	}
-	if got := w.state(t, "row1"); got != core.Published {
-		t.Errorf("row1 is %s", got)
+	for mode, dsn := range map[string]string{"direct": services.Postgres(t), "pooler": services.PgBouncer(t)} {
+		t.Run(mode, func(t *testing.T) {
+			executeAt(t, inDatabase(t, services.Postgres(t), db), `DROP SCHEMA IF EXISTS o CASCADE`, `CREATE SCHEMA o`)
+			w := start(t, postgres.Config{DSN: inDatabase(t, dsn, db), Table: "o.outbox"}, 2)
+			renew := begin(t, inDatabase(t, services.Postgres(t), db), `UPDATE o.connectd_lease SET lease_until = lease_until + interval '1 second'`)
+			done := make(chan error, 1)
+			go func() { done <- w.publish(t.Context(), 0) }()
+			until(t, "the step to wait for the lease", func() bool {
+				return ask[bool](t, `SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = $1 AND wait_event_type = 'Lock')`, db)
+			})
+			commit(t, renew)
+			if err := <-done; err != nil {
+				t.Errorf("the step: %v", err)
+			}
+			if got := w.state(t, "row1"); got != core.Published {
+				t.Errorf("row1 is %s", got)
+			}
+		})
 	}
 }
 

@@ -340,7 +340,7 @@ func TestInitWaitsForTheTableWithoutKeepingOthersFromIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(t.Context(), `INSERT INTO `+cfg.Table+` VALUES ('a', 'r', 'k', 'p')`); err != nil {
+	if _, err := tx.Exec(t.Context(), `INSERT INTO `+cfg.Table+` VALUES ('a1', 'r', 'k', 'p'), ('a2', 'r', 'k', 'p'), ('a3', 'r', 'k', 'p')`); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
@@ -362,7 +362,8 @@ func TestInitWaitsForTheTableWithoutKeepingOthersFromIt(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if got := ids(pending(t, open(t, cfg))); got != "a b" {
+	in(t, cfg, `INSERT INTO commands VALUES ('c', 'r', 'k', 'p')`)
+	if got := ids(pending(t, open(t, cfg))); got != "a1 a2 a3 b c" {
 		t.Errorf("pending: %s", got)
 	}
 }
@@ -399,6 +400,7 @@ func TestEveryUsableShapeOfTableIsAdopted(t *testing.T) {
 		`CREATE TABLE commands (command_id serial PRIMARY KEY, run_id bigint, kind text, payload json)`,
 		`CREATE TABLE commands (seq bigserial PRIMARY KEY, command_id bigint UNIQUE DEFAULT nextval('ids'), run_id char(8), kind text, payload text)`,
 		`CREATE TABLE commands (command_id bigint PRIMARY KEY DEFAULT nextval('ids'), run_id varchar(10), kind varchar, payload bytea, created_at timestamp NOT NULL DEFAULT now())`,
+		`CREATE TABLE commands (command_id text COLLATE "C" PRIMARY KEY DEFAULT nextval('ids')::text, run_id text COLLATE "POSIX", kind text, payload text)`,
 		`CREATE TYPE kind AS ENUM ('k', 'l'); CREATE DOMAIN run AS text; CREATE TABLE commands (command_id uuid PRIMARY KEY DEFAULT ('00000000-0000-4000-8000-' || lpad(nextval('ids')::text, 12, '0'))::uuid, run_id run, kind kind, payload jsonb)`,
 	} {
 		cfg := articleConfig(t)

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/core/memory"
 	"github.com/connectd/connectd/internal/services"
 	"github.com/connectd/connectd/sources/postgres"
@@ -48,7 +50,7 @@ func TestCommitOrderWaitsForOlderWriters(t *testing.T) {
 	if err != nil || held == nil || held.Rows != 1 || !strings.Contains(held.Holder, "process ") || held.For <= 0 {
 		t.Errorf("held back: %+v, %v", held, err)
 	}
-	for range 20 {
+	for begun := time.Now(); time.Since(begun) < 200*time.Millisecond; {
 		if got := ids(pending(t, src)); got != "before" {
 			t.Fatalf("rows are there while an older transaction runs: %s", got)
 		}
@@ -66,11 +68,12 @@ func TestCommitOrderSeesWritersThatASnapshotDoesNot(t *testing.T) {
 	for range 3 {
 		cfg, src, insert := ordered(t)
 		execute(t, `CREATE TABLE `+cfg.Table+`_other (x int)`)
+		pending(t, src) // takes a mark, and so soon no other
 		first, second := begin(t, cfg.DSN, `INSERT INTO `+cfg.Table+`_other VALUES (1)`), begin(t, cfg.DSN)
 		insert(second, "low")
 		insert(first, "high")
 		commit(t, first)
-		for range 20 {
+		for begun := time.Now(); time.Since(begun) < 200*time.Millisecond; {
 			if got := ids(pending(t, src)); got != "" {
 				t.Fatalf("%s is there before low", got)
 			}
@@ -78,6 +81,32 @@ func TestCommitOrderSeesWritersThatASnapshotDoesNot(t *testing.T) {
 		commit(t, second)
 		until(t, "both to be there", func() bool { return ids(pending(t, src)) == "low high" })
 	}
+}
+
+// A page's horizon is passed when all that ran at its snapshot has ended, also what began after the last mark.
+func TestB1TheHorizonOfATransactionYoungerThanTheMark(t *testing.T) {
+	cfg := postgres.Config{DSN: services.Postgres(t), Table: schemaOf(t) + ".outbox"}
+	initialise(t, cfg, postgres.InitOptions{Partitions: 1})
+	src := open(t, cfg)
+	horizon := func() core.Horizon {
+		t.Helper()
+		page, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return *page.Horizon
+	}
+	horizon() // takes a mark
+	tx := begin(t, cfg.DSN, `INSERT INTO `+cfg.Table+` (id, payload) VALUES ('a', 'x')`)
+	execute(t, `INSERT INTO `+cfg.Table+` (id, payload) VALUES ('b', 'x')`)
+	seen := horizon()
+	for begun := time.Now(); time.Since(begun) < 1500*time.Millisecond; {
+		if now := horizon(); now.Oldest >= seen.Next {
+			t.Fatalf("%+v has passed %+v while the transaction runs", now, seen)
+		}
+	}
+	commit(t, tx)
+	until(t, "the horizon to be passed", func() bool { return horizon().Oldest >= seen.Next })
 }
 
 // A transaction that only reads holds nothing back, and one that is rolled back no longer.

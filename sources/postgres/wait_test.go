@@ -129,14 +129,14 @@ func TestTheListenerAlwaysTakesWhatComes(t *testing.T) {
 
 // The pause between two looks grows while there is nothing, and is short again after something.
 func TestPollingIsAdaptive(t *testing.T) {
-	cfg := postgres.Config{DSN: services.Postgres(t), Table: schemaOf(t) + ".outbox", Poll: postgres.Poll{Min: 2 * time.Millisecond, Max: 100 * time.Millisecond}}
+	cfg := postgres.Config{DSN: services.Postgres(t), Table: schemaOf(t) + ".outbox", Poll: postgres.Poll{Min: 2 * time.Millisecond, Max: 5 * time.Second}}
 	initialise(t, cfg, postgres.InitOptions{})
 	src := open(t, cfg)
 	pool := application(t, cfg.DSN)
 	var slowest time.Duration
-	for i := range 30 {
+	for i := range 10 {
 		took := woken(t, src, func() {
-			if _, err := pool.Exec(t.Context(), `INSERT INTO `+cfg.Table+` (id, payload) VALUES ($1, 'x')`, fmt.Sprint(i)); err != nil {
+			if _, err := pool.Exec(t.Context(), `INSERT INTO `+cfg.Table+` (id, payload) SELECT $1, 'x' FROM pg_sleep(0.02)`, fmt.Sprint(i)); err != nil {
 				t.Error(err)
 			}
 		})
