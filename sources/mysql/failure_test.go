@@ -236,6 +236,7 @@ func TestAReadOnlyServerIsLeft(t *testing.T) {
 		srv.execute(t, cfg, `INSERT INTO outbox (id, payload) VALUES ('a', 'x')`)
 		src := source(t, cfg)
 		lease := acquired(t, src, "one")[0]
+		pendingRows(t, src) // from a connection that will still be there
 		srv.execute(t, admin, `SET GLOBAL read_only = ON`)
 		writable := func() { srv.execute(t, admin, `SET GLOBAL read_only = OFF`) }
 		defer writable()
