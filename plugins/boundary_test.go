@@ -82,6 +82,21 @@ func timeout(t *testing.T) context.Context {
 	return ctx
 }
 
+// TestAnswersComeBeforeTheDeadline: a sink that uses all its time, and says then what it knows, is heard.
+func TestAnswersComeBeforeTheDeadline(t *testing.T) {
+	sink := &funcSink{deliver: func(ctx context.Context, batch []core.Record) ([]core.Outcome, error) {
+		<-ctx.Done()
+		return []core.Outcome{{Kind: core.Delivered}, {Kind: core.Retryable, Unknown: true, Code: "timeout"}}, nil
+	}}
+	client := NewClient(serve(t, sink, DialOptions()))
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	got, err := client.Deliver(ctx, randomRecords(1)[:2])
+	if err != nil || got[0].Kind != core.Delivered || got[1].Code != "timeout" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 // TestABatchCrossesTheBoundary: every field of every record, and every kind of outcome, arrives as it was.
 func TestABatchCrossesTheBoundary(t *testing.T) {
 	answer := []core.Outcome{
@@ -299,7 +314,7 @@ func TestByHand(t *testing.T) {
 	if code := byHand(&funcSink{}, nil, &out, &words); code != 2 || out.Len() != 0 {
 		t.Errorf("code %d, stdout %q", code, &out)
 	}
-	for _, w := range []string{"func 0.1 is a sink for connectd", "plugin_dir", "--describe"} {
+	for _, w := range []string{"func 0.1 is a sink for connectd", "plugin_dir as connectd-sink-func", `"plugin: func"`, "--describe"} {
 		if !strings.Contains(words.String(), w) {
 			t.Errorf("no %q in %s", w, &words)
 		}

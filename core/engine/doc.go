@@ -18,6 +18,7 @@
 //	judge.go      from outcomes to settlements
 //	valve.go      the connector's sink gate
 //	troubles.go   what fails at the source
+//	losses.go     what the log says of rows that need a person
 //	gate.go       the process's send gate
 //
 // # Leases

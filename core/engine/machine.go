@@ -37,6 +37,7 @@ type machine struct {
 	acquireAt time.Duration
 	renewAt   time.Duration
 	troubles  []trouble // the source's calls that fail, in the order in which they began to
+	losses    losses
 
 	valve     valve
 	inFlight  int // batches announced or being announced, and not answered
@@ -94,6 +95,7 @@ func (m *machine) next(now time.Duration) ([]op, time.Duration) {
 	}
 	m.gate.pass(m)
 	m.claimGate(now)
+	m.tellLosses(now)
 	return m.ops, m.alarm
 }
 
