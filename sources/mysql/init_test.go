@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/connectd/connectd/core"
@@ -142,22 +143,25 @@ func TestDebeziumTableIsAdopted(t *testing.T) {
 				if _, err := mysql.Plan(t.Context(), cfg, mysql.InitOptions{}); !errors.As(err, new(*mysql.ExistingRowsError)) {
 					t.Errorf("without an answer: %v", err)
 				}
+				total := 200
+				var ready atomic.Bool
 				var wg sync.WaitGroup
 				wg.Go(func() {
-					for n := 200; n < 400; n++ {
-						add(n)
+					for ; !ready.Load(); total++ {
+						add(total)
 					}
 				})
 				if err := initWith(t.Context(), cfg, opt); err != nil {
 					t.Error(err)
 				}
+				ready.Store(true)
 				wg.Wait()
 				cfg.HeaderColumns = []mysql.HeaderColumn{{Header: "trace", Column: "tracingspancontext"}}
 				src := source(t, cfg)
 				rows := pendingRows(t, src)
 				slices.SortFunc(rows, func(a, b core.Row) int { return int(a.Record.Seq - b.Record.Seq) })
-				if len(rows) != 400 {
-					t.Fatalf("%d rows", len(rows))
+				if len(rows) != total {
+					t.Fatalf("%d rows of %d", len(rows), total)
 				}
 				for n, r := range rows {
 					if got := string(r.Record.Payload); got != fmt.Sprintf(`{"n": %d}`, n) || r.Record.Key != fmt.Sprint("k", n%7) || len(r.Record.ID) != 36 || r.Invalid != "" {
