@@ -165,7 +165,7 @@ func (s *schema) plan(opt InitOptions, unsent string) ([]core.PlanStep, error) {
 		for part := range rows {
 			rows[part] = fmt.Sprintf("(%s, %d)", tbl, part)
 		}
-		p.add("each partition has a lease, free at first", "INSERT IGNORE INTO "+s.own("lease")+" (tbl, part) VALUES "+strings.Join(rows, ", "))
+		p.add("each partition has a lease, free at first", "INSERT INTO "+s.own("lease")+" (tbl, part) VALUES "+strings.Join(rows, ", ")+" ON DUPLICATE KEY UPDATE tbl = tbl")
 		p.add("from now on daemons work on it", "UPDATE "+s.own("outbox")+" SET ready = TRUE WHERE tbl = "+tbl)
 	}
 	return p.steps, nil
