@@ -53,7 +53,11 @@ func (m *machine) judgeOutcome(b *batch, e *entry, o core.Outcome, now time.Dura
 	case o.Kind == core.NotAttempted:
 		return verdict{}
 	case o.Scope == core.ScopeSink && o.Unknown:
-		return m.uncertain(b, e, now)
+		v := m.uncertain(b, e, now)
+		if f := v.settlement.Failure; f != nil { // the call did not fail: it is the sink that has a reason
+			f.Message = core.CleanText(fmt.Sprintf("%s: %s", orElse(o.Code, o.Kind.String()), o.Message))
+		}
+		return v
 	case o.Kind == core.Throttled && (o.Scope == core.ScopeKey || o.Scope == core.ScopeRecord):
 		wait := min(max(o.RetryAfter, valveBase), throttleLimit)
 		return verdict{leaves: true, until: now + around(m.rand, wait)}

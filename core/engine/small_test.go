@@ -152,3 +152,18 @@ func TestAFailureThatLeavesOtherKeysAlone(t *testing.T) {
 		})
 	})
 }
+
+// TestWhatASinkSaysOfItselfIsKept: a failure of the whole sink after which the record may have arrived has a reason too.
+func TestWhatASinkSaysOfItselfIsKept(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.insert(1, 1)
+		w.sink.Decide(func(core.Record) core.Outcome {
+			return core.Outcome{Kind: core.Retryable, Scope: core.ScopeSink, Unknown: true, Code: "http_207", Message: "rows fared differently"}
+		})
+		defer w.start(w.connector(func(c *engine.Connector) { c.Prefers = oneByOne }))()
+		w.wait(10*time.Second, "a second send", func() bool { return w.source.Rows()[0].Deliveries > 1 })
+		if got := w.source.Rows()[0].LastError; !strings.Contains(got, "http_207: rows fared differently") {
+			t.Errorf("the row's last error is %q", got)
+		}
+	})
+}

@@ -16,8 +16,7 @@ func (s *Sink[S]) Deliver(ctx context.Context, batch []core.Record) ([]core.Outc
 	if p == nil {
 		return nil, fmt.Errorf("the %s sink is not open: %w", s.name, core.ErrNotSent)
 	}
-	ctx, inTime, cancel := budget(ctx)
-	defer cancel()
+	inTime := begins(ctx)
 	outcomes := make([]core.Outcome, len(batch))
 	stopped := map[string]bool{} // keys with a record that was not delivered
 	silent := 0                  // records in a row without an answer
@@ -40,19 +39,15 @@ func (s *Sink[S]) Deliver(ctx context.Context, batch []core.Record) ([]core.Outc
 	return outcomes, nil
 }
 
-// budget divides a call's time. An answer that comes after the call's end is lost, and with it the news of what was
-// delivered. So nothing is begun in the second half, which leaves each record that much at least, and what is still on
-// its way shortly before the end is given up.
-func budget(ctx context.Context) (sending context.Context, inTime func() bool, cancel context.CancelFunc) {
+// begins returns whether there is time to begin another record: nothing is begun in the second half of a call's time, which
+// leaves each record that much at least.
+func begins(ctx context.Context) func() bool {
 	deadline, ok := ctx.Deadline()
 	if !ok {
-		sending, cancel = context.WithCancel(ctx)
-		return sending, func() bool { return sending.Err() == nil }, cancel
+		return func() bool { return ctx.Err() == nil }
 	}
-	left := time.Until(deadline)
-	sending, cancel = context.WithDeadline(ctx, deadline.Add(-min(left/10, time.Second)))
-	half := deadline.Add(-left / 2)
-	return sending, func() bool { return sending.Err() == nil && time.Now().Before(half) }, cancel
+	half := deadline.Add(-time.Until(deadline) / 2)
+	return func() bool { return ctx.Err() == nil && time.Now().Before(half) }
 }
 
 // aboutSink reports whether a failure holds for every record.

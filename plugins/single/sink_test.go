@@ -252,7 +252,8 @@ func TestTimeIsDivided(t *testing.T) {
 	})
 }
 
-// TestSilentDestination: the connection is closed under a Send that waits, early enough for the answer to be heard.
+// TestSilentDestination: the connection is closed under a Send that waits, when its time is over. (That its answer is heard then
+// is up to the plugin's server, which ends the sink's time early.)
 func TestSilentDestination(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{send: func(_ context.Context, l *link, id string) error {
@@ -265,12 +266,12 @@ func TestSilentDestination(t *testing.T) {
 		sink := s.opened(t)
 		start := time.Now()
 		want(t, deliver(t, sink, 30*time.Second, "1", "2", "3"), "delivered", "retryable timeout?", "not_attempted")
-		if took := time.Since(start); took != 29*time.Second {
+		if took := time.Since(start); took != 30*time.Second {
 			t.Errorf("took %v", took)
 		}
 		start = time.Now()
 		want(t, deliver(t, sink, time.Second, "2"), "retryable timeout?")
-		if took := time.Since(start); took != 900*time.Millisecond {
+		if took := time.Since(start); took != time.Second {
 			t.Errorf("took %v of a second", took)
 		}
 		s.wantOpen(t)

@@ -54,7 +54,8 @@ func TestConformanceLists(t *testing.T) {
 		t.Run(format, func(t *testing.T) {
 			sinktest.Run(t, inProcess(func(t testing.TB) sinktest.Harness {
 				h, _ := harness(t)
-				h.Settings = merged(t, h.Settings, fmt.Sprintf(`{"batch": {"max_rows": 20, "max_bytes": "8MiB", "format": %q}}`, format))
+				h.Settings = merged(t, h.Settings, fmt.Sprintf(`{"batch": {"max_rows": 20, "max_bytes": "8MiB", "format": %q},
+					"timeouts": {"header": "1m", "total": "1m"}}`, format)) // the receiver reads 20 MB of JSON before it answers
 				h.Expect = func(r core.Record) core.Record { return expectRow(format, r) }
 				return h
 			}))

@@ -91,15 +91,16 @@ func (c *courier) request(ctx context.Context, m *message, to *url.URL) (r egres
 		}
 	}
 	answer, err := c.client.Do(limited, r)
+	judge := c.judge.to(&r)
 	if err != nil {
 		var failed *egress.Error
 		sent = !errors.As(err, &failed) || failed.Sent
-		if v = c.judge.failure(err); !sent {
+		if v = judge.failure(err); !sent {
 			v = unsent(ctx, began, v)
 		}
 		return r, v, sent
 	}
-	return r, c.judge.answer(m, answer.Status, answer.Header, answer.Body), true
+	return r, judge.answer(m, answer.Status, answer.Header, answer.Body), true
 }
 
 // fairChance is the time in which an endpoint should be connected to, when its call has no more.

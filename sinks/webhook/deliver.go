@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/connectd/connectd/core"
 )
@@ -35,7 +36,9 @@ func (e *closedError) Error() string { return e.outcome.Message }
 // deliver sends the batch and returns an outcome for each record, soon after ctx is done at the latest.
 func (c *courier) deliver(ctx context.Context, batch []core.Record) []core.Outcome {
 	d := &delivery{courier: c, batch: batch, outcomes: make([]core.Outcome, len(batch))}
-	d.gate, d.shut = context.WithCancelCause(ctx)
+	open, cancel := c.lastStart(ctx)
+	defer cancel()
+	d.gate, d.shut = context.WithCancelCause(open)
 	defer d.shut(nil)
 	lanes := divide(batch, c.perRequest, c.perRow)
 	if len(lanes) == 1 {
@@ -48,6 +51,16 @@ func (c *courier) deliver(ctx context.Context, batch []core.Record) []core.Outco
 	}
 	wg.Wait()
 	return d.outcomes
+}
+
+// lastStart ends when no request may be begun any more: when less time is left of the call than one may take, or than two
+// thirds of a call that is shorter. What has not begun is known not to have been sent; of what is cut off nobody knows.
+func (c *courier) lastStart(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, deadline.Add(-min(c.total, time.Until(deadline)*2/3)))
 }
 
 // divide makes lanes: one for each key and each record without a key, and when a request takes several rows, as many keys

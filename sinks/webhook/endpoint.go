@@ -36,6 +36,7 @@ type endpoint struct {
 	mu     sync.Mutex
 	window window
 	used   int             // places taken
+	wire   int             // requests begun and not ended; the others' places wait to begin
 	queue  []chan struct{} // who waits for a place, first come first served; closed when it is theirs
 	moved  time.Time       // when a request was last begun or ended
 	well   time.Time       // when there was a good answer, or the endpoint was first met
@@ -108,10 +109,14 @@ func (e *endpoint) begin(ctx context.Context, hurried bool) (func(*verdict), *co
 	began := time.Now()
 	e.mu.Lock()
 	e.moved = began
+	e.wire++
 	e.mu.Unlock()
 	return func(v *verdict) {
 		leave()
 		e.learn(v, began, report)
+		e.mu.Lock()
+		e.wire--
+		e.mu.Unlock()
 		e.free()
 	}, nil
 }
@@ -123,7 +128,7 @@ func (e *endpoint) token(ctx context.Context, hurried bool) *core.Outcome {
 	}
 	longest := rateWait
 	if deadline, ok := ctx.Deadline(); e.places == nil && ok {
-		longest = time.Until(deadline) / 2 // the other half is for the request
+		longest = time.Until(deadline)
 	}
 	reservation, wait := e.reserve(longest, hurried)
 	switch {

@@ -7,8 +7,6 @@ import (
 
 	"github.com/sony/gobreaker/v2"
 	tokens "golang.org/x/time/rate"
-
-	"github.com/connectd/connectd/core/settings"
 )
 
 // breakerWindow is the time over which a breaker counts, in timeouts of a request: an endpoint that hangs has only one
@@ -23,10 +21,6 @@ func endpointMaker(c *config, many bool, log *slog.Logger) func(name string) *en
 		shared = newPlaces(c.Concurrency, stall)
 	}
 	rules := c.Breaker
-	if rules == nil {
-		rules = new(breaker)
-		settings.Decode([]byte(`{}`), rules) // the defaults
-	}
 	sometimes := &tokens.Sometimes{First: 100, Interval: time.Second} // many endpoints fail together
 	return func(name string) *endpoint {
 		e := &endpoint{
@@ -65,7 +59,7 @@ func (c *config) perHost(many bool) int {
 func tell(log *slog.Logger, e *endpoint, state gobreaker.State) {
 	switch state {
 	case gobreaker.StateOpen:
-		log.Warn("endpoint fails and is left alone", "endpoint", e.name, "for", e.openFor)
+		log.Warn("endpoint fails and is left alone", "endpoint", e.name, "for", e.openFor.String()) // a duration is a number in JSON
 	case gobreaker.StateClosed:
 		log.Info("endpoint answers again", "endpoint", e.name)
 	}
@@ -79,7 +73,7 @@ func newBreaker(rules *breaker, period time.Duration, turned func(to gobreaker.S
 		Timeout:      time.Duration(rules.OpenFor),
 		Interval:     period,
 		BucketPeriod: period / 6,
-		// In a row, so that an endpoint that has done well all the minute is left alone soon after it died.
+		// In a row, so that an endpoint that has done well for minutes is left alone soon after it died.
 		ReadyToTrip: func(n gobreaker.Counts) bool {
 			judged := n.TotalSuccesses + n.TotalFailures
 			return n.ConsecutiveFailures >= least || judged >= least && float64(n.TotalFailures) >= ratio*float64(judged)

@@ -16,7 +16,7 @@ func (e *endpoint) place(ctx context.Context, hurried bool) *core.Outcome {
 		e.mu.Unlock()
 		return nil
 	}
-	hangs, full := e.hangs(time.Now()), hurried && len(e.queue) >= int(e.window.most)
+	hangs, full := e.hangs(time.Now()), hurried && e.places != nil && len(e.queue) >= int(e.window.most)
 	if hangs || full || hurried && !e.standAside() {
 		e.mu.Unlock()
 		if hangs {
@@ -82,9 +82,10 @@ func (e *endpoint) free() {
 	}
 }
 
-// hangs reports whether all places are taken and nothing has happened for long. The caller holds mu.
+// hangs reports whether all places are taken and nothing has happened for long, though something is on the wire. (If
+// nothing is, it is others that keep it from beginning.) The caller holds mu.
 func (e *endpoint) hangs(now time.Time) bool {
-	return e.places != nil && !e.window.room(e.used) && now.Sub(e.moved) >= e.stall
+	return e.places != nil && e.wire > 0 && !e.window.room(e.used) && now.Sub(e.moved) >= e.stall
 }
 
 func (e *endpoint) hanging() *core.Outcome {

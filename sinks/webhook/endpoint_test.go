@@ -349,14 +349,14 @@ func TestOneReceiverBeginsAgainWithFew(t *testing.T) {
 	})
 }
 
-// A call does not spend its time waiting for a rate limit that leaves none for the request.
+// A request that the rate limit does not let out while one may be begun is put off at once.
 func TestRateLimitOfTheOneReceiver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := limits()
 		c.RateLimit = &rateLimit{Rate: rate{1, time.Second}, Burst: 1}
 		e := endpointMaker(c, false, slog.New(slog.DiscardHandler))("http://a.example:80")
 		e.window.width = 64
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second+time.Millisecond)
 		defer cancel()
 		var wg sync.WaitGroup
 		var sent, later atomic.Int64
@@ -569,4 +569,36 @@ func TestWhoIsToBlameWhenTimeIsOver(t *testing.T) {
 			t.Errorf("context %v, after %v: %+v, want %v", c.ctx.Err(), c.took, v, c.want)
 		}
 	}
+}
+
+// An endpoint whose requests wait because others use up all places does not hang: it has had no chance to answer.
+func TestWaitingForOthersIsNoHanging(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := limits()
+		c.Concurrency = 2
+		create := endpointMaker(c, true, slog.New(slog.DiscardHandler))
+		hangs, too, fine := create("https://a.example:443"), create("https://b.example:443"), create("https://c.example:443")
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+		defer cancel()
+		var wg sync.WaitGroup
+		for _, e := range []*endpoint{hangs, hangs, too, too, fine, fine} {
+			wg.Go(func() {
+				if done, o := e.admit(ctx, false); o == nil {
+					time.Sleep(time.Minute)
+					done(&overloaded)
+				}
+			})
+			time.Sleep(2 * time.Second)
+		}
+		short, end := context.WithTimeout(t.Context(), time.Second)
+		defer end()
+		_, o := fine.admit(short, false)
+		wantRefused(t, o, "busy", 0, time.Second)
+		wg.Wait()
+		for _, e := range []*endpoint{hangs, too, fine} {
+			if e.used != 0 || e.wire != 0 {
+				t.Errorf("%s: %d places are not given back, %d requests not ended", e.name, e.used, e.wire)
+			}
+		}
+	})
 }

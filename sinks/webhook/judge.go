@@ -1,8 +1,10 @@
 package webhook
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -39,26 +41,44 @@ type verdict struct {
 // judge turns answers and failures into verdicts. It may be used concurrently.
 type judge struct {
 	config  *config
-	results []string          // pointer to the rows' results in an answer
-	secrets *strings.Replacer // hides what an answer may repeat of the request
+	results []string        // pointer to the rows' results in an answer
+	secrets secrets         // of the settings
+	request *egress.Request // that is answered; nil: any
 	now     func() time.Time
 	random  func() float64 // in [0, 1)
 }
 
 // newJudge returns a judge for settings that parse was content with.
 func newJudge(c *config) *judge {
-	j := &judge{config: c, secrets: hide(c), now: time.Now, random: rand.Float64}
+	j := &judge{config: c, secrets: secretsOf(c), now: time.Now, random: rand.Float64}
 	if c.perRow() {
 		j.results, _ = parsePointer(*c.Batch.PerRowResults) // parse was content with it
 	}
 	return j
 }
 
+// patience is how long the judge waits for an answer's body, when its header has come: as long as the request may take
+// if the outcomes are in it.
+func (j *judge) patience() time.Duration {
+	if j.config.perRow() {
+		return time.Duration(j.config.Timeouts.Total)
+	}
+	return time.Second
+}
+
+// to is a judge of the answer to one request, whose secrets it hides too.
+func (j *judge) to(r *egress.Request) *judge {
+	one := *j
+	one.request = r
+	return &one
+}
+
 // maxResults bounds what is read of an answer with an entry for each row, in bytes.
 const maxResults = 1 << 20
 
-// margin is what more of a body is looked at than is shown, so that a secret is hidden whole where the text is cut.
-const margin = 512
+// margin is what more of a body is looked at than is shown, since it becomes shorter where secrets are hidden: few tokens
+// are longer.
+const margin = 8 << 10
 
 // capture is how many bytes of an answer's body the judge wants.
 func (j *judge) capture() int {
@@ -94,17 +114,24 @@ func (j *judge) answer(m *message, status int, header http.Header, body []byte) 
 		endpoint: meant.endpoint, trouble: meant.trouble, slower: meant.slower, reauthorize: meant.reauthorize,
 		split: meant.kind == core.Permanent && len(m.records) > 1,
 	}
-	if meant.kind != core.Permanent {
+	asked = asked && meant.kind != core.Permanent
+	if asked {
+		v.outcome.RetryAfter = j.clamp(wait)
+	} else if meant.kind != core.Permanent {
 		v.outcome.RetryAfter = meant.wait
-		if asked {
-			v.outcome.RetryAfter = j.clamp(wait)
-		}
 	}
 	location := header.Get("Location")
 	if j.config.FollowRedirects == redirectSame && (status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect) {
 		v.redirect = sameEndpoint(m, location)
 	}
-	v.outcome.Message = j.describe(status, header, location, body)
+	said := fmt.Sprintf("the receiver answered %d", status)
+	if text := http.StatusText(status); text != "" {
+		said += " " + text
+	}
+	if asked {
+		said += fmt.Sprintf(" and asks for %v without requests", v.outcome.RetryAfter.Round(time.Second))
+	}
+	v.outcome.Message = j.describe(said, status, header, location, body)
 	return v
 }
 
@@ -121,32 +148,30 @@ func sameEndpoint(m *message, location string) *url.URL {
 	return u
 }
 
-// describe says for people what the answer was.
-func (j *judge) describe(status int, header http.Header, location string, body []byte) string {
+// describe says for people what the answer was: what is said of it already, and what more can be said.
+func (j *judge) describe(said string, status int, header http.Header, location string, body []byte) string {
+	secrets := j.hidden()
 	var b strings.Builder
-	fmt.Fprintf(&b, "the receiver answered %d", status)
-	if text := http.StatusText(status); text != "" {
-		b.WriteString(" " + text)
-	}
+	b.WriteString(said)
 	if status/100 == 3 && location != "" {
-		fmt.Fprintf(&b, ", to %s; a redirect is not followed, so set the url to where it leads", place(location))
+		fmt.Fprintf(&b, ", to %s; a redirect is not followed, so set the url to where it leads", place(secrets.hide(location)))
 	}
 	if status == http.StatusMultiStatus {
 		b.WriteString(", which says that rows fared differently; batch.per_row_results reads such an answer")
 	}
 	for _, name := range j.config.Capture.Headers {
 		if value := header.Get(name); value != "" {
-			fmt.Fprintf(&b, ", %s %.100s", name, value)
+			fmt.Fprintf(&b, ", %s %.100s", name, secrets.hide(value))
 		}
 	}
-	if snippet := j.snippet(header, body); snippet != "" {
+	if snippet := j.snippet(header, body, secrets); snippet != "" {
 		b.WriteString(": " + snippet)
 	}
-	return core.CleanText(j.secrets.Replace(b.String()))
+	return core.CleanText(secrets.hide(b.String()))
 }
 
 // snippet is what of the answer's body people can read.
-func (j *judge) snippet(header http.Header, body []byte) string {
+func (j *judge) snippet(header http.Header, body []byte, hidden secrets) string {
 	if encoding := header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
 		return ""
 	}
@@ -155,7 +180,11 @@ func (j *judge) snippet(header http.Header, body []byte) string {
 	if strings.ContainsRune(text, 0) {
 		return "" // no text
 	}
-	text = j.secrets.Replace(text)
+	if len(body) < limit+margin {
+		text = hidden.hide(text)
+	} else {
+		text = hidden.hideCut(text)
+	}
 	return strings.Join(strings.Fields(core.CleanText(text[:min(len(text), limit)])), " ")
 }
 
@@ -179,9 +208,9 @@ func place(location string) string {
 func (j *judge) failure(err error) verdict {
 	var failed *egress.Error
 	if !errors.As(err, &failed) {
-		return verdict{outcome: core.Outcome{Kind: core.Retryable, Unknown: true, Code: "failed", Message: core.CleanText(err.Error())}}
+		return verdict{outcome: core.Outcome{Kind: core.Retryable, Unknown: true, Code: "failed", Message: core.CleanText(j.hidden().hide(err.Error()))}}
 	}
-	text := core.CleanText(j.secrets.Replace(failed.Error()))
+	text := core.CleanText(j.hidden().hide(reason(failed)))
 	timeout := failed.Timeout()
 	switch {
 	case failed.Sent:
@@ -202,4 +231,30 @@ func (j *judge) failure(err error) verdict {
 		o.Code = "certificate"
 	}
 	return verdict{outcome: o, endpoint: true, trouble: true, slower: timeout}
+}
+
+// meanwhile is what is done in each phase.
+var meanwhile = map[egress.Phase]string{
+	egress.PhaseRequest: "before it began",
+	egress.PhaseWait:    "while it waited for a connection",
+	egress.PhaseDNS:     "while the host was looked up",
+	egress.PhaseConnect: "while it connected",
+	egress.PhaseTLS:     "in the handshake",
+	egress.PhaseWrite:   "while it was written",
+	egress.PhaseHeader:  "while the answer was awaited",
+}
+
+// reason is why there was no answer, in fewer words than net/http and its kin take: the outcome's code says the phase.
+func reason(e *egress.Error) string {
+	text := e.Err.Error()
+	switch {
+	case errors.Is(e.Err, io.EOF), text == io.EOF.Error():
+		return "the receiver closed the connection"
+	case errors.Is(e.Err, context.DeadlineExceeded):
+		return "time ran out " + meanwhile[e.Phase]
+	}
+	for _, noise := range []string{"net/http: HTTP/1.x transport connection broken: ", "net/http: ", "dial tcp: ", "dial tcp ", "tls: "} {
+		text = strings.TrimPrefix(text, noise)
+	}
+	return text
 }

@@ -58,7 +58,7 @@ func (j *judge) resultList(body []byte) ([]rowResult, error) {
 	decoder.UseNumber()
 	var v any
 	if err := decoder.Decode(&v); err != nil {
-		return nil, fmt.Errorf("its body is not JSON, or longer than %d bytes", maxResults)
+		return nil, fmt.Errorf("its body is not JSON, is longer than %d bytes, or did not come in time", maxResults)
 	}
 	for _, name := range j.results {
 		if v = member(v, name); v == nil {

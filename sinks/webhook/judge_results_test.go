@@ -61,7 +61,7 @@ func TestPerRowResultsOfOtherAnswers(t *testing.T) {
 	if j.capture() < 1<<20 || judging(t, "").capture() > core.MaxErrorText+margin {
 		t.Error("the judge wants too little or too much of a body")
 	}
-	if v := judging(t, `,"batch":{}`).answer(messageOf(2), 207, http.Header{}, []byte(body)); meant(v) != "retryable endpoint unknown" ||
+	if v := judging(t, `,"batch":{}`).answer(messageOf(2), 207, http.Header{}, []byte(body)); meant(v) != "retryable unknown" ||
 		!strings.Contains(v.outcome.Message, "per_row_results") {
 		t.Errorf("207 without per_row_results: %+v", v)
 	}

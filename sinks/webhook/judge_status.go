@@ -52,7 +52,8 @@ func usualMeaning(status int) meaning {
 	permanent := meaning{kind: core.Permanent}
 	switch status {
 	case 207:
-		return meaning{kind: core.Retryable, unknown: true, endpoint: true}
+		// Charged to the record: it may have been taken each time, and must not be sent again without an end.
+		return meaning{kind: core.Retryable, unknown: true}
 	case 400, 405, 406, 411, 412, 413, 414, 415, 417, 422, 426, 428, 431, 451, 501, 505:
 		return permanent
 	case 401:

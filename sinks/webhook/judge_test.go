@@ -6,7 +6,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -82,7 +84,7 @@ func TestStatusTable(t *testing.T) {
 	)
 	want := map[int]string{
 		200: "delivered", 201: "delivered", 202: "delivered", 204: "delivered", 226: "delivered", 299: "delivered",
-		207: "retryable endpoint unknown",
+		207: "retryable unknown",
 		101: endpoint, 300: endpoint, 301: endpoint, 302: endpoint, 303: endpoint, 304: endpoint, 307: endpoint, 308: endpoint,
 		400: permanent, 422: permanent,
 		401: "retryable endpoint reauthorize",
@@ -152,7 +154,7 @@ func TestStatusWithRetryAfter(t *testing.T) {
 // TestStatusLists has the operator's word before the table's (sinks 3.11 row 10).
 func TestStatusLists(t *testing.T) {
 	for settings, want := range map[string]map[int]string{
-		`,"success_status":["200"]`:         {200: "delivered", 201: "retryable unknown", 207: "retryable endpoint unknown", 204: "retryable unknown"},
+		`,"success_status":["200"]`:         {200: "delivered", 201: "retryable unknown", 207: "retryable unknown", 204: "retryable unknown"},
 		`,"success_status":["2xx","409"]`:   {200: "delivered", 207: "delivered", 409: "delivered", 404: "retryable 30s"},
 		`,"retry_status":["400","5xx"]`:     {400: "retryable", 422: "permanent", 501: "retryable", 503: "retryable trouble slower"},
 		`,"retry_status":["301"]`:           {301: "retryable", 302: "retryable endpoint"},
@@ -263,12 +265,18 @@ func TestMessageOfAnAnswer(t *testing.T) {
 		"some":     {`,"capture":{"bytes":4}`, nil, "no stock", "the receiver answered 500 Internal Server Error: no s"},
 		"headers":  {`,"capture":{"headers":["x-request-id","x-none"]}`, http.Header{"X-Request-Id": {"r-1\x00"}}, "", "the receiver answered 500 Internal Server Error, x-request-id r-1 "},
 		"password": {auth, nil, "you sent hunter2 as dXNlcjpodW50ZXIy", "the receiver answered 500 Internal Server Error: you sent *** as ***"},
-		"api key":  {`,"headers":{"X-Api-Key":"hunter4","X-Env":"live"}`, nil, "X-Api-Key: hunter4, X-Env: live", "the receiver answered 500 Internal Server Error: X-Api-Key: ***, X-Env: live"},
+		"api key":  {"", nil, "X-Api-Key: hunter4, X-Env: live", "the receiver answered 500 Internal Server Error: X-Api-Key: ***, X-Env: live"},
 		"query":    {"", nil, "Cannot POST /hook?token=hunter2", "the receiver answered 500 Internal Server Error: Cannot POST /hook?***"},
+		"token":    {"", nil, `{"authorization":"Bearer hunter5\/+","token":"hunter5/+"}`, `the receiver answered 500 Internal Server Error: {"authorization":"***","token":"***"}`},
+		"key":      {"", nil, "order-7 is locked", "the receiver answered 500 Internal Server Error: order-7 is locked"},
+		"captured": {`,"capture":{"headers":["x-echo"]}`, http.Header{"X-Echo": {"hunter5/+"}}, "", "the receiver answered 500 Internal Server Error, x-echo ***"},
 		"cut":      {auth + `,"capture":{"bytes":8}`, nil, "sent hunter2", "the receiver answered 500 Internal Server Error: sent ***"},
 		"secret":   {auth, nil, "key hunter3-hunter3-hunter3!", "the receiver answered 500 Internal Server Error: key ***!"},
 	} {
 		j := judging(t, c.settings)
+		j = j.to(&egress.Request{URL: &url.URL{Scheme: "https", Host: "example.com", Path: "/hook", RawQuery: "token=hunter2"}, Header: http.Header{
+			"X-Api-Key": {"hunter4"}, "X-Env": {"live"}, "Authorization": {"Bearer hunter5/+"}, "Connectd-Key": {"order-7"},
+		}})
 		body := []byte(c.body)
 		v := j.answer(messageOf(1), 500, c.header, body[:min(len(body), j.capture())])
 		if v.outcome.Message != c.want {
@@ -332,5 +340,34 @@ func TestCertificateOfARealFailure(t *testing.T) {
 	}
 	if isCertificate(errors.New("certificate")) {
 		t.Error("recognised")
+	}
+}
+
+// TestWordsOfAFailure says in the words of people what net/http says in its own, once.
+func TestWordsOfAFailure(t *testing.T) {
+	j := judging(t, "")
+	for want, failed := range map[string]*egress.Error{
+		"127.0.0.1:1: connect: connection refused": {Phase: egress.PhaseConnect, Err: errors.New("dial tcp 127.0.0.1:1: connect: connection refused")},
+		"lookup a.invalid: no such host":           {Phase: egress.PhaseDNS, Err: errors.New("dial tcp: lookup a.invalid: no such host")},
+		"first record is no handshake":             {Phase: egress.PhaseTLS, Err: errors.New("tls: first record is no handshake")},
+		"time ran out while it connected":          {Phase: egress.PhaseConnect, Err: fmt.Errorf("dial: %w", context.DeadlineExceeded)},
+		"no answer, and the request may have taken effect: the receiver closed the connection": {Phase: egress.PhaseHeader, Sent: true, Err: io.EOF},
+		"no answer, and the request may have taken effect: malformed HTTP response": {
+			Phase: egress.PhaseHeader, Sent: true, Err: errors.New("net/http: HTTP/1.x transport connection broken: malformed HTTP response"),
+		},
+	} {
+		if got := j.failure(failed).outcome.Message; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	for wait, want := range map[string]string{
+		"30":   "the receiver answered 429 Too Many Requests and asks for 30s without requests: slow down",
+		"0":    "the receiver answered 429 Too Many Requests and asks for 1s without requests: slow down",
+		"soon": "the receiver answered 429 Too Many Requests: slow down",
+	} {
+		j.random = func() float64 { return 0 }
+		if got := j.answer(messageOf(1), 429, http.Header{"Retry-After": {wait}}, []byte("slow down")).outcome.Message; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }

@@ -123,10 +123,14 @@ func token(s string) bool {
 	return s != ""
 }
 
+// dashed is a name in canonical form as CGI and its kin (WSGI, PHP, Rack) read it, which take "_" and "-" for the same:
+// for them a row's webhook_id would be the webhook-id.
+func dashed(name string) string { return http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-")) }
+
 // forwarding says which of a row's headers go along.
 type forwarding struct {
 	all   bool
-	names map[string]bool // canonical; with all, those that stay behind
+	names map[string]bool // canonical; with all, those that stay behind, dashed
 }
 
 // newForwarding reads the setting forward_headers, whose names were checked.
@@ -135,7 +139,7 @@ func newForwarding(c *config) forwarding {
 	if slices.Equal(c.ForwardHeaders, []string{"*"}) {
 		f.all = true
 		for name := range c.Headers {
-			f.names[http.CanonicalHeaderKey(name)] = true
+			f.names[dashed(name)] = true
 		}
 		return f
 	}
@@ -153,7 +157,10 @@ func (c *composer) forward(h http.Header, r *core.Record) {
 			continue
 		}
 		name := http.CanonicalHeaderKey(header.Name)
-		if c.forwarding.names[name] == c.forwarding.all || c.forwarding.all && c.config.reservedHeader(name) != "" {
+		if alias := dashed(name); c.forwarding.all && (c.forwarding.names[alias] || c.config.reservedHeader(alias) != "") {
+			continue
+		}
+		if !c.forwarding.all && !c.forwarding.names[name] {
 			continue
 		}
 		h[name] = append(h[name], headerText(header.Value))

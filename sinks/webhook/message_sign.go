@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/connectd/connectd/sinks/webhook/reread"
+	"github.com/connectd/connectd/sinks/webhook/auth"
 	"github.com/connectd/connectd/sinks/webhook/signature"
 )
 
@@ -27,9 +27,6 @@ const (
 
 // standardPrefix is what the names of the standard scheme's headers begin with.
 const standardPrefix = "webhook-"
-
-// maxSecretFile bounds what is read of a file that holds a secret, in bytes.
-const maxSecretFile = 64 << 10
 
 // signer signs with all secrets that are in force at the time of the attempt.
 type signer struct {
@@ -83,11 +80,10 @@ func newSigner(s *signing) (*signer, error) {
 	for i := range s.Secrets {
 		text := s.Secrets[i].Value.Reveal()
 		if file := s.Secrets[i].File; file != "" {
-			data, err := readSecret(file)
-			if err != nil {
-				return nil, err
+			var err error
+			if text, err = auth.File(file)(); err != nil {
+				return nil, fmt.Errorf("read a signing secret: %w", err)
 			}
-			text = data
 		}
 		one, err := parseSecret(s.Scheme, text)
 		if err != nil {
@@ -105,20 +101,6 @@ func parseSecret(scheme, text string) (secret, error) {
 	}
 	key, err := signature.ParseKey(text)
 	return secret{key: key}, err
-}
-
-// readSecret reads a file without the line end that editors leave.
-func readSecret(path string) (string, error) {
-	text, err := reread.New(maxSecretFile, func(contents [][]byte) (string, error) {
-		return strings.TrimRight(string(contents[0]), "\r\n"), nil
-	}, path).Get()
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("read a signing secret: %w", err)
-	case text == "":
-		return "", fmt.Errorf("read a signing secret: %s is empty", path)
-	}
-	return text, nil
 }
 
 // sign returns the headers of one attempt: a fresh timestamp, and signatures over the bytes of the body.

@@ -147,7 +147,7 @@ func TestSecretFiles(t *testing.T) {
 	}
 	for text, words := range map[string]string{
 		signingKey: "", signingKey + "\n": "", signingKey + "\r\n": "", "": "empty", "\n": "empty", "hunter2": "signing.secrets.0",
-		"whsec_hunter2": "signing.secrets.0", strings.Repeat("a", maxSecretFile+1): "bytes",
+		"whsec_hunter2": "signing.secrets.0", strings.Repeat("a", 64<<10+1): "bytes",
 	} {
 		write(text)
 		_, err := newComposer(&c, o)

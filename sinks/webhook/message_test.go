@@ -149,6 +149,8 @@ func TestForwardedHeaders(t *testing.T) {
 		{Name: "", Value: "1"}, {Name: "Host", Value: "evil"}, {Name: "content-length", Value: "1"},
 		{Name: "Webhook-Id", Value: "evil"}, {Name: "connectd-key", Value: "evil"}, {Name: "authorization", Value: "evil"},
 		{Name: "x-own", Value: "row"}, {Name: "transfer-encoding", Value: "chunked"}, {Name: "content-type", Value: "text/plain"},
+		{Name: "webhook_id", Value: "evil"}, {Name: "Connectd_Key", Value: "evil"}, {Name: "x_own", Value: "evil"},
+		{Name: "content_length", Value: "1"}, {Name: "x_other", Value: "1"},
 	}
 	const traces = "Traceparent: 00-1\nTracestate: a=1, b=2\n"
 	for settings, want := range map[string]string{
@@ -156,7 +158,7 @@ func TestForwardedHeaders(t *testing.T) {
 		`,"forward_headers":[]`: ``,
 		`,"forward_headers":["X-TEXT","x-absent"]`: "X-Text: gr%C3%BC%C3%9Fe%20%F0%9F%98%80\n",
 		`,"forward_headers":["*"]`: traces + "X-Blank: %20a\nX-Break: a%0D%0AX-Evil:%201\nX-Empty: \nX-Many: 1\nX-Many: 2\nX-Own: set\n" +
-			"X-Text: gr%C3%BC%C3%9Fe%20%F0%9F%98%80\n",
+			"X-Text: gr%C3%BC%C3%9Fe%20%F0%9F%98%80\nX_other: 1\n",
 	} {
 		m := composed(t, `{"url":"https://example.com","headers":{"X-Own":"set"},
 			"auth":{"type":"basic","username":"u","password":"p"}`+settings+`}`, r)

@@ -18,6 +18,7 @@ type urlTemplate struct {
 
 	base     url.URL            // scheme, and, unless host is set, host and port
 	host     *template.Template // nil when it is the same for every row
+	domain   string             // what every row's host ends with
 	port     string             // of base and host, as written
 	segments []segment          // of the path, between slashes
 	query    *template.Template // nil without one
@@ -40,6 +41,9 @@ func parseURL(text, connector string) (*urlTemplate, error) {
 			err = errors.New("must begin with http:// or https://")
 		}
 		return &urlTemplate{whole: whole}, err
+	}
+	if _, err := template.Parse(text, connector); err != nil {
+		return nil, err // with its place in the whole text
 	}
 	t := &urlTemplate{}
 	scheme, rest, found := strings.Cut(text, "://")
@@ -127,6 +131,7 @@ func (t *urlTemplate) parseAuthority(text, connector string) error {
 	if t.host, err = template.Parse(host, connector); err != nil {
 		return err
 	}
+	t.domain = host[strings.LastIndexByte(host, '}')+1:]
 	if port != "" {
 		t.port = port[1:]
 		return checkPort(port, t.port)

@@ -122,9 +122,9 @@ type tlsConfig struct {
 }
 
 type timeouts struct {
-	Connect settings.Duration `json:"connect" default:"5s" min:"1ms" max:"5m" doc:"name resolution and connection"`
-	TLS     settings.Duration `json:"tls" default:"5s" min:"1ms" max:"5m" doc:"TLS handshake"`
-	Header  settings.Duration `json:"header" default:"15s" min:"1ms" max:"1h" doc:"from the request's end to the answer's headers"`
+	Connect settings.Duration `json:"connect" min:"1ms" max:"5m" doc:"name resolution and connection; default 5s, or total if that is less"`
+	TLS     settings.Duration `json:"tls" min:"1ms" max:"5m" doc:"TLS handshake; default 5s, or total if that is less"`
+	Header  settings.Duration `json:"header" min:"1ms" max:"1h" doc:"from the request's end to the answer's headers; default 15s, or total if that is less"`
 	Total   settings.Duration `json:"total" default:"20s" min:"1ms" max:"1h" doc:"the whole request"`
 }
 
@@ -183,6 +183,7 @@ func parse(data []byte, o Options) (config, []core.Diagnostic) {
 	k.tls(&c)
 	k.ssrf(&c)
 	k.openly(&c)
+	k.strangers(&c)
 	k.names(&c)
 	k.paths(&c, o.Dir)
 	composer, problems := compile(&c, o.Connector)
@@ -217,8 +218,18 @@ func (c *config) complete(o Options) {
 	if c.MaxConnsPerHost == 0 {
 		c.MaxConnsPerHost = c.PerEndpoint
 	}
+	c.Timeouts.complete()
 	if l := c.RateLimit; l != nil && l.Burst == 0 {
 		l.Burst = max(1, int(l.Rate.perSecond()))
+	}
+}
+
+// complete gives the phases that are not set their time, which is never more than the whole has.
+func (t *timeouts) complete() {
+	for phase, usual := range map[*settings.Duration]time.Duration{&t.Connect: 5 * time.Second, &t.TLS: 5 * time.Second, &t.Header: 15 * time.Second} {
+		if *phase == 0 {
+			*phase = min(settings.Duration(usual), t.Total)
+		}
 	}
 }
 

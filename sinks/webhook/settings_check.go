@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"net/url"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/template"
 )
 
 // checker collects what is wrong, or dubious, with settings whose single values are right.
@@ -140,6 +142,23 @@ func (k *checker) openly(c *config) {
 		k.warn("/url", "begins with http://, so that auth and the records go over the network for everybody to read")
 	case c.Signing.Scheme != schemeNone:
 		k.warn("/url", "begins with http://: a signature keeps nobody from reading the records; use https://")
+	}
+}
+
+// strangers warns of credentials that go wherever a row says.
+func (k *checker) strangers(c *config) {
+	oneDomain := strings.Count(c.target.domain, ".") > 1 // ".example.com", but not ".com"
+	if !c.hostVaries() || oneDomain || len(c.SSRF.AllowHosts) > 0 {
+		return
+	}
+	const why = "goes to whatever host a row names, over http:// too if its URL says so; list the hosts in ssrf.allow_hosts"
+	if c.Auth != nil {
+		k.warn("/auth", why)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
+		if t, err := template.Parse(c.Headers[name], ""); err == nil && t.Fixed() && secretive.MatchString(name) {
+			k.warn(headerPointer(name), why)
+		}
 	}
 }
 

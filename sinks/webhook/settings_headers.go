@@ -24,7 +24,7 @@ func (k *checker) names(c *config) {
 	}
 	for i, name := range c.ForwardHeaders {
 		at, canonical := fmt.Sprintf("/forward_headers/%d", i), http.CanonicalHeaderKey(name)
-		switch reserved := c.reservedHeader(canonical); {
+		switch reserved := c.reservedHeader(dashed(name)); {
 		case name == "*" && len(c.ForwardHeaders) == 1:
 		case name == "*":
 			k.wrong(at, "must be alone: it stands for all headers")

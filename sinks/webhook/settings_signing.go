@@ -11,6 +11,8 @@ import (
 func (k *checker) signing(c *config, now time.Time) {
 	s := &c.Signing
 	switch {
+	case s.Scheme == schemeNone && s.Secrets != nil && len(s.Secrets) == 0:
+		k.wrong("/signing/secrets", "is empty, so that nothing would be signed; leave it out if that is meant")
 	case s.Scheme == schemeNone && len(s.Secrets) > 0:
 		k.wrong("/signing/secrets", "has no effect with signing.scheme none; leave out one of them")
 	case s.Scheme != schemeNone && len(s.Secrets) == 0:

@@ -88,11 +88,14 @@ func (r *statusRange) UnmarshalText(text []byte) error {
 	first, err1 := strconv.ParseUint(from, 10, 16)
 	last, err2 := strconv.ParseUint(to, 10, 16)
 	if err1 != nil || err2 != nil || len(from) != 3 || len(to) != 3 || first < 100 || last < first {
-		return errors.New(`must be status codes in quotes, such as "404", "410-419" or "4xx"`)
+		return errors.New(`must be status codes, such as 404, "410-419" or "4xx"`)
 	}
 	*r = statusRange{int(first), int(last)}
 	return nil
 }
+
+// Numeric says that a bare number is a code.
+func (r *statusRange) Numeric() {}
 
 // has says whether the set has the code.
 func (s statuses) has(code int) bool {

@@ -47,13 +47,13 @@ func (s *Sink) Describe(context.Context) (core.Description, error) {
 const rateReserve = 5 * time.Second
 
 func preferences(c *config) core.Preferences {
-	p := core.Preferences{MaxRecords: 1, InFlight: c.Concurrency}
+	p := core.Preferences{MaxRecords: 1, InFlight: c.perHost(false)}
 	if c.Batch != nil {
 		p.MaxRecords = c.Batch.MaxRows
 	}
 	switch {
 	case c.hostVaries():
-		p.InFlight *= 2 // half of them may stand aside
+		p.InFlight = 2 * c.Concurrency // half of them may stand aside
 	case c.RateLimit != nil:
 		p.InFlight = min(p.InFlight, max(1, int(math.Ceil(c.RateLimit.Rate.perSecond()*rateReserve.Seconds()))))
 	}

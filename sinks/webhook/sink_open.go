@@ -32,19 +32,20 @@ func newCourier(config *config, o Options, log *slog.Logger) (*courier, error) {
 		c.perRequest = config.Batch.MaxRows
 	}
 	c.endpoints = newEndpoints(maxEndpoints, endpointMaker(config, c.many, log))
-	c.client = egress.New(clientConfig(config, c.many, c.judge.capture(), proxy))
+	c.client = egress.New(clientConfig(config, c.many, c.judge, proxy))
 	return c, nil
 }
 
 func (c *courier) close() { c.client.Close() }
 
 // clientConfig says how requests travel.
-func clientConfig(c *config, many bool, capture int, proxy *url.URL) egress.Config {
+func clientConfig(c *config, many bool, j *judge, proxy *url.URL) egress.Config {
 	return egress.Config{
 		Connect:      time.Duration(c.Timeouts.Connect),
 		TLSHandshake: time.Duration(c.Timeouts.TLS),
 		Header:       time.Duration(c.Timeouts.Header),
-		Capture:      capture,
+		Body:         j.patience(),
+		Capture:      j.capture(),
 		TLS: egress.TLS{
 			CAFile: c.TLS.CAFile, CertFile: c.TLS.CertFile, KeyFile: c.TLS.KeyFile, ServerName: c.TLS.ServerName,
 			MinVersion: c.TLS.MinVersion, InsecureSkipVerify: c.TLS.Insecure,

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // late is a connection whose end is heard only when the test says so: the moment between the server's hanging up and the
@@ -62,6 +63,30 @@ func lateClient(t *testing.T, c Config, hear <-chan struct{}, blind func()) *Cli
 	return client
 }
 
+// waitForEnds returns when the servers' ends of so many connections of the pool have arrived, whether or not the client
+// has heard of them.
+func (c *Client) waitForEnds(t *testing.T, n int) {
+	t.Helper()
+	c.pool.mu.Lock()
+	among := &c.pool.current.connections
+	c.pool.mu.Unlock()
+	ended := func() (ends int) {
+		among.mu.Lock()
+		defer among.mu.Unlock()
+		for one := range among.open {
+			if one.readable() {
+				ends++
+			}
+		}
+		return ends
+	}
+	for deadline := time.Now().Add(10 * time.Second); ended() < n; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d connections have ended", ended(), n)
+		}
+	}
+}
+
 // TestIdleConnectionsThatEnded has a server that closes all connections while they are idle, which the client has not
 // noticed when it sends the next request. Nothing was written then, so it goes over a new connection, at once, once.
 // (sinks.md 3.3)
@@ -98,6 +123,7 @@ func TestIdleConnectionsThatEnded(t *testing.T) {
 			})
 		}
 		callers.Wait()
+		c.waitForEnds(t, idle)
 		a, err := c.Do(t.Context(), Request{
 			Method: "POST", URL: f.url, Body: []byte("again"), Header: http.Header{"Idempotency-Key": {"k"}},
 		})
