@@ -143,5 +143,12 @@ func (c *conn) readOnly(ctx context.Context) (bool, error) {
 	if err := rows.Next(writable); err != nil {
 		return false, err
 	}
-	return fmt.Sprintf("%s", writable[0]) == "0" || writable[0] == int64(0), nil
+	switch v := writable[0].(type) {
+	case int64:
+		return v == 0, nil
+	case []byte:
+		return string(v) == "0", nil
+	default:
+		return false, fmt.Errorf("the answer is a %T", v)
+	}
 }

@@ -227,38 +227,6 @@ func (srv server) user(t *testing.T, cfg mysql.Config, rights string) mysql.Conf
 	return cfg
 }
 
-// After a failover the old primary answers for a long time. Its connections are dropped, and what it has is not read.
-func TestAReadOnlyServerIsLeft(t *testing.T) {
-	onServers(t, func(t *testing.T, srv server) {
-		admin := srv.config(t)
-		cfg := srv.user(t, admin, "ALL")
-		initialise(t, cfg, mysql.InitOptions{Partitions: 1})
-		srv.execute(t, cfg, `INSERT INTO outbox (id, payload) VALUES ('a', 'x')`)
-		src := source(t, cfg)
-		lease := acquired(t, src, "one")[0]
-		srv.execute(t, admin, `SET GLOBAL read_only = ON`)
-		writable := func() { srv.execute(t, admin, `SET GLOBAL read_only = OFF`) }
-		defer writable()
-		for what, call := range map[string]func() error{
-			"step":  func() error { return src.Step(t.Context(), "one", publish(lease, 1)) },
-			"renew": func() error { _, err := src.Renew(t.Context(), "one", []core.Lease{lease}, longLease); return err },
-			"fetch": func() error { _, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 1}); return err },
-			"open":  func() error { _, err := mysql.Open(t.Context(), cfg); return err },
-		} {
-			// Within a second every connection has been asked.
-			until(t, "the "+what+" to be refused", func() bool {
-				err := call()
-				return err != nil && strings.Contains(err.Error(), "the server is read-only")
-			})
-		}
-		writable()
-		must(t, src.Step(t.Context(), "one", publish(lease, 1)))
-		if rows := pendingRows(t, src); len(rows) != 0 {
-			t.Errorf("%d rows are pending", len(rows))
-		}
-	})
-}
-
 // A user who may not see running transactions relies on how long they last at most; others see when they end.
 func TestHorizon(t *testing.T) {
 	onServers(t, func(t *testing.T, srv server) {

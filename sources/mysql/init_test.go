@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/connectd/connectd/core"
@@ -18,9 +19,14 @@ const article = `CREATE TABLE commands (command_id varchar(64) PRIMARY KEY, run_
 
 func (srv server) articleConfig(t *testing.T) mysql.Config {
 	t.Helper()
-	cfg := srv.config(t)
-	cfg.Table, cfg.Columns = "commands", columns("id", "command_id", "key", "run_id", "type", "kind")
-	srv.execute(t, cfg, article)
+	return srv.articleTable(t, srv.config(t), "commands")
+}
+
+// articleTable is another such table in the same database.
+func (srv server) articleTable(t *testing.T, cfg mysql.Config, name string) mysql.Config {
+	t.Helper()
+	cfg.Table, cfg.Columns = name, columns("id", "command_id", "key", "run_id", "type", "kind")
+	srv.execute(t, cfg, strings.Replace(article, "commands", name, 1))
 	return cfg
 }
 
@@ -142,22 +148,25 @@ func TestDebeziumTableIsAdopted(t *testing.T) {
 				if _, err := mysql.Plan(t.Context(), cfg, mysql.InitOptions{}); !errors.As(err, new(*mysql.ExistingRowsError)) {
 					t.Errorf("without an answer: %v", err)
 				}
+				total := 200
+				var ready atomic.Bool
 				var wg sync.WaitGroup
 				wg.Go(func() {
-					for n := 200; n < 400; n++ {
-						add(n)
+					for ; !ready.Load(); total++ {
+						add(total)
 					}
 				})
 				if err := initWith(t.Context(), cfg, opt); err != nil {
 					t.Error(err)
 				}
+				ready.Store(true)
 				wg.Wait()
 				cfg.HeaderColumns = []mysql.HeaderColumn{{Header: "trace", Column: "tracingspancontext"}}
 				src := source(t, cfg)
 				rows := pendingRows(t, src)
 				slices.SortFunc(rows, func(a, b core.Row) int { return int(a.Record.Seq - b.Record.Seq) })
-				if len(rows) != 400 {
-					t.Fatalf("%d rows", len(rows))
+				if len(rows) != total {
+					t.Fatalf("%d rows of %d", len(rows), total)
 				}
 				for n, r := range rows {
 					if got := string(r.Record.Payload); got != fmt.Sprintf(`{"n": %d}`, n) || r.Record.Key != fmt.Sprint("k", n%7) || len(r.Record.ID) != 36 || r.Invalid != "" {
@@ -245,11 +254,14 @@ func TestArticleTableIsAdopted(t *testing.T) {
 // An init that dies between any two steps can be repeated, and rows that are inserted meanwhile are sent.
 func TestInterruptedInit(t *testing.T) {
 	onServers(t, func(t *testing.T, srv server) {
+		one := srv.config(t)
+		initialise(t, one, mysql.InitOptions{}) // the relay's own tables are there
 		for existing, want := range map[string]string{"": "a new", "pending": "a b new", "published": "new"} {
-			for steps := 7; ; steps++ { // the first ones make the relay's own tables
-				cfg := srv.articleConfig(t)
-				srv.execute(t, cfg, `ALTER TABLE commands ADD COLUMN created_at datetime(6) NULL`,
-					`INSERT INTO commands (command_id, payload, published, created_at) VALUES ('b', 'x', 1, '2026-01-02'), ('a', 'x', 0, '2026-01-01')`)
+			for steps := 1; ; steps++ {
+				name := fmt.Sprint("commands", databases.Add(1))
+				cfg := srv.articleTable(t, one, name)
+				srv.execute(t, cfg, `ALTER TABLE `+name+` ADD COLUMN created_at datetime(6) NULL`,
+					`INSERT INTO `+name+` (command_id, payload, published, created_at) VALUES ('b', 'x', 1, '2026-01-02'), ('a', 'x', 0, '2026-01-01')`)
 				opt := mysql.InitOptions{Existing: existing}
 				plan, err := mysql.Plan(t.Context(), cfg, opt)
 				must(t, err)
@@ -261,7 +273,7 @@ func TestInterruptedInit(t *testing.T) {
 				if !stateful && existing == "published" {
 					continue // what is inserted before the answer is carried out is what the answer is about
 				}
-				srv.execute(t, cfg, `INSERT INTO commands (command_id, payload, created_at) VALUES ('new', 'x', '2026-01-03')`)
+				srv.execute(t, cfg, `INSERT INTO `+name+` (command_id, payload, created_at) VALUES ('new', 'x', '2026-01-03')`)
 				if _, err := mysql.Open(t.Context(), cfg); !errors.Is(err, core.ErrNotInitialised) {
 					t.Errorf("opened after %d steps: %v", steps, err)
 				}

@@ -77,7 +77,7 @@ func (src *Source) listQuery(f core.Filter) (string, []any) {
 	state := literal(string(f.State))
 	seqs := src.inEachPartition(fmt.Sprintf(`SELECT {order} connectd_seq FROM {table} FORCE INDEX ({pending_index}) WHERE {state} = %s AND {partition} = {n} AND {order} > %d`, state, f.After) + more + end)
 	return src.text.fill(`SELECT ` + infoColumns + ` FROM (` + seqs + `) firsts STRAIGHT_JOIN ` + bySeq + ` ON {order} = connectd_seq` + end),
-		slices.Concat(slices.Repeat(args, src.s.partitions))
+		slices.Repeat(args, src.s.partitions)
 }
 
 // sending is the set of rows that inflight rows name.

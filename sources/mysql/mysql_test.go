@@ -138,7 +138,7 @@ func open(t *testing.T, dsn string) *sql.DB {
 	if err := c.Apply(driver.Charset("utf8mb4", "")); err != nil {
 		t.Fatal(err)
 	}
-	c.ParseTime, c.InterpolateParams = true, true
+	c.ParseTime, c.InterpolateParams, c.Logger = true, true, &driver.NopLogger{}
 	connector, err := driver.NewConnector(c)
 	if err != nil {
 		t.Fatal(err)

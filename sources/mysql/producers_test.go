@@ -19,7 +19,7 @@ import (
 const (
 	producers   = 16
 	relays      = 3
-	produceTime = 4 * time.Second
+	produceTime = 2 * time.Second
 )
 
 // Producers are never aborted, and hardly kept waiting, for the relay's sake: https://github.com/rails/solid_queue/pull/240,

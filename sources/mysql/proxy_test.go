@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	driver "github.com/go-sql-driver/mysql"
@@ -20,6 +21,7 @@ type proxy struct {
 	listener net.Listener
 	conns    []net.Conn
 	wg       sync.WaitGroup
+	bytes    atomic.Int64 // that came from the server
 }
 
 // behindProxy is cfg by way of a proxy.
@@ -61,7 +63,10 @@ func (p *proxy) back() {
 			p.mu.Unlock()
 			for _, pair := range [][2]net.Conn{{in, out}, {out, in}} {
 				p.wg.Go(func() {
-					io.Copy(pair[0], pair[1])
+					n, _ := io.Copy(pair[0], pair[1])
+					if pair[0] == in {
+						p.bytes.Add(n)
+					}
 					pair[0].Close()
 				})
 			}

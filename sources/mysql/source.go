@@ -15,6 +15,9 @@
 // dropped, so a failover behind a name or a proxy is followed; reads that a proxy sends to replicas are an error. In a
 // Galera cluster use one node: a lock that a node's transaction holds is not known to the others.
 //
+// A source has at most ten connections. The announcements that make repeats known are as durable as the server makes a
+// commit: innodb_flush_log_at_trx_commit should be 1, as it is by default.
+//
 // A daemon's user needs SELECT, INSERT, UPDATE and DELETE in the database, and for the best of it PROCESS (see
 // Config.MaxTransaction); init needs CREATE, ALTER, INDEX and LOCK TABLES as well.
 //

@@ -226,11 +226,19 @@ func TestLargeRowsAreNotReadInVain(t *testing.T) {
 			_, err := db.Exec(`INSERT INTO outbox (id, payload) VALUES (?, ?)`, i, payload)
 			must(t, err)
 		}
+		through, p := behindProxy(t, cfg)
+		narrow := source(t, through)
 		for range 3 {
-			page, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 500, MaxBytes: 1 << 20})
+			page, err := narrow.Fetch(t.Context(), core.FetchRequest{Limit: 500, MaxBytes: 1 << 20})
 			if err != nil || len(page.Rows) != 1 || !page.More {
 				t.Fatalf("%d rows, more %v, %v", len(page.Rows), page.More, err)
 			}
+		}
+		must(t, narrow.Close())
+		p.away()
+		p.wg.Wait()
+		if n := p.bytes.Load(); n < 3<<20 || n > 40<<20 {
+			t.Errorf("%d bytes were read for three rows of a mebibyte", n)
 		}
 		if rows := pendingRows(t, src); len(rows) != 40 || !bytes.Equal(rows[39].Record.Payload, payload) {
 			t.Errorf("%d rows", len(rows))

@@ -1,0 +1,165 @@
+package mysql
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/connectd/connectd/core"
+)
+
+// adopt makes an outbox table of a table that is there.
+func (p *planner) adopt(opt InitOptions, unsent string) error {
+	s := p.s
+	var added []relayColumn
+	for _, c := range s.relayColumns() {
+		is, found := s.found[strings.ToLower(c.name)]
+		switch {
+		case !found && c.name != s.cols.part:
+			added = append(added, c)
+		case !found:
+		case !sameKind(is.full, c.kind) || is.generated != (c.name == s.cols.part):
+			return fmt.Errorf("table %s has a column %s with a meaning of its own: map columns.%s to another name", s.table, is.name, s.ruleName(c.name))
+		}
+	}
+	state, found := s.found[strings.ToLower(s.cols.state)]
+	unsettled := s.rows && (!found || !s.ready && state.byDefault == string(core.Published))
+	answer, err := s.answer(opt, unsent, unsettled)
+	if err != nil {
+		return err
+	}
+	if s.addOrder {
+		p.addNumbers()
+	}
+	p.addColumns(added, unsettled && answer != core.Pending)
+	if found && state.byDefault == string(core.Published) {
+		p.add("rows inserted from now on are pending", p.pendingByDefault())
+	}
+	if !s.ready && s.rows {
+		p.settleOldRows(answer, unsent, found && unsettled)
+		p.sortNumbers(answer)
+	}
+	if _, found := s.found[strings.ToLower(s.cols.part)]; !found {
+		part := relayColumn{s.cols.part, "smallint", ""}
+		p.add("a row's partition, computed when it is read: no row is touched",
+			"ALTER TABLE "+s.table.quoted()+" ADD COLUMN "+s.definition(part, "")+" VIRTUAL, ALGORITHM=INSTANT")
+	}
+	if !s.indexes[pendingIndex] {
+		p.add("what a fetch reads: a partition's pending rows in order, however many others are kept. Applications go on writing while it is made",
+			"ALTER TABLE "+s.table.quoted()+" ADD "+s.pendingKey()+", ALGORITHM=INPLACE, LOCK=NONE")
+	}
+	return nil
+}
+
+// sameKind compares types; some servers show a width with integers: int(11).
+func sameKind(is, want string) bool {
+	if strings.HasPrefix(want, "int") || strings.HasPrefix(want, "smallint") {
+		is, _, _ = strings.Cut(is, "(")
+	}
+	return is == want
+}
+
+// answer says what the rows that are there are: pending, published, or "" for what their column published says.
+func (s *schema) answer(opt InitOptions, unsent string, unsettled bool) (core.State, error) {
+	switch {
+	case opt.Existing != "" && opt.Existing != string(core.Pending) && opt.Existing != string(core.Published):
+		return "", fmt.Errorf("--existing is %q, must be pending or published", opt.Existing)
+	case opt.Existing != "":
+		return core.State(opt.Existing), nil
+	case unsent != "":
+		return "", nil
+	case unsettled:
+		return "", &ExistingRowsError{Table: s.table.String()}
+	default:
+		return core.Pending, nil
+	}
+}
+
+// addColumns adds columns at once: the server notes a default for all rows that are there and touches none. Where those
+// rows have been sent, that default is published, and must be so for no row that is inserted later; hence the lock.
+func (p *planner) addColumns(added []relayColumn, sent bool) {
+	if len(added) == 0 {
+		return
+	}
+	s := p.s
+	sent = sent && slices.ContainsFunc(added, func(c relayColumn) bool { return c.name == s.cols.state })
+	var defs []string
+	for _, c := range added {
+		byDefault := c.byDefault
+		switch {
+		case sent && c.name == s.cols.state:
+			byDefault = string(core.Published)
+		case sent && c.name == s.cols.publishedAt:
+			byDefault = time.Now().UTC().Format("2006-01-02 00:00:00")
+		}
+		defs = append(defs, "ADD COLUMN "+s.definition(c, byDefault))
+	}
+	alter := "ALTER TABLE " + s.table.quoted() + " " + strings.Join(defs, ", ") + ", ALGORITHM=INSTANT"
+	if !sent {
+		p.add("the relay's own columns; no row is touched. All rows are pending", alter)
+		return
+	}
+	p.add("nobody else may write to the table during the next three steps, which are short. It waits for transactions that use the table, and is tried again when that takes long",
+		"LOCK TABLES "+s.table.quoted()+" WRITE, "+s.own("outbox")+" WRITE")
+	p.add("notes which rows are there", fmt.Sprintf("UPDATE %s SET adopted = (SELECT COALESCE(MAX(%s), 0) FROM %s) WHERE tbl = %s",
+		s.own("outbox"), quote(s.cols.order), s.table.quoted(), literal(s.table.name)))
+	p.add("the relay's own columns; no row is touched. Rows that are there are taken as sent, today", alter)
+	p.add("rows inserted from now on are pending", p.pendingByDefault())
+	p.add("others may write again", "UNLOCK TABLES")
+}
+
+func (p *planner) pendingByDefault() string {
+	c := &p.s.cols
+	return fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s SET DEFAULT 'pending', ALTER COLUMN %s SET DEFAULT '%s', ALGORITHM=INSTANT",
+		p.s.table.quoted(), quote(c.state), quote(c.publishedAt), epoch)
+}
+
+// settleOldRows makes pending the rows that are to be sent. interrupted: an earlier init took them all as sent, and those
+// that were inserted since as well.
+func (p *planner) settleOldRows(answer core.State, unsent string, interrupted bool) {
+	c := &p.s.cols
+	settle := func(why, which string) {
+		p.add(why, fmt.Sprintf("UPDATE %s SET %s = 'pending', %s = '%s' WHERE %s = 'published' AND %s = 0%s", p.s.table.quoted(),
+			quote(c.state), quote(c.publishedAt), epoch, quote(c.state), quote(c.deliveries), which))
+	}
+	if interrupted && answer == core.Pending {
+		settle("the rows that are there have not been sent", "")
+		return
+	}
+	if interrupted {
+		settle("an earlier init was interrupted: rows that were inserted since have not been sent", fmt.Sprintf(
+			" AND %s > (SELECT adopted FROM %s WHERE tbl = %s)", quote(c.order), p.s.own("outbox"), literal(p.s.table.name)))
+	}
+	if answer == "" {
+		settle("rows whose column published is not 1 have not been sent", " AND "+unsent)
+	}
+}
+
+// addNumbers adds the order column. The server can only do that by building the table anew.
+func (p *planner) addNumbers() {
+	s := p.s
+	why := "numbers the rows. The server builds the table anew for this: applications can read it meanwhile, and their writes WAIT until it is done. " +
+		"If the table is too large for that, add the column with gh-ost or pt-online-schema-change, then init again"
+	if s.rows {
+		why += ". Rows that are there are numbered in the order of the primary key"
+	}
+	p.add(why, fmt.Sprintf("ALTER TABLE %s ADD COLUMN %s bigint NOT NULL AUTO_INCREMENT, ADD UNIQUE KEY %s (%s), ALGORITHM=INPLACE, LOCK=SHARED",
+		s.table.quoted(), quote(s.cols.order), orderIndex, quote(s.cols.order)))
+}
+
+// sortNumbers puts rows that are to be sent into the order in which they were inserted, if something tells it.
+func (p *planner) sortNumbers(answer core.State) {
+	s := p.s
+	if answer == core.Published || s.cols.created == "" || !s.addOrder && !s.indexes[orderIndex] {
+		return
+	}
+	t, order, state := s.table.quoted(), quote(s.cols.order), quote(s.cols.state)
+	p.add("pending rows exchange their numbers so that they are in the order of "+s.cols.created, "START TRANSACTION")
+	p.add("negative at first, since no number may be there twice", fmt.Sprintf(`UPDATE %[1]s o JOIN (SELECT a.i, b.n
+  FROM (SELECT %[2]s i, ROW_NUMBER() OVER (ORDER BY %[3]s, %[4]s) place FROM %[1]s WHERE %[5]s = 'pending') a
+  JOIN (SELECT %[4]s n, ROW_NUMBER() OVER (ORDER BY %[4]s) place FROM %[1]s WHERE %[5]s = 'pending') b USING (place)
+) m ON o.%[2]s = m.i SET o.%[4]s = -m.n WHERE o.%[4]s <> m.n`, t, quote(s.cols.id), quote(s.cols.created), order, state))
+	p.add("then as they shall be", fmt.Sprintf("UPDATE %s SET %s = -%s WHERE %s < 0", t, order, order, order))
+	p.add("all or nothing", "COMMIT")
+}
