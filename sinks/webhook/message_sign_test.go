@@ -63,7 +63,7 @@ func TestEachAttemptIsSignedAnew(t *testing.T) {
 		if _, err := signature.Verify(h, m.body, []signature.Key{key}, now, time.Second); err != nil {
 			t.Error(err)
 		}
-		if h.Get("webhook-id") != "c-1" || string(m.body) != body || m.header.Get("webhook-signature") != "" {
+		if h.Get("webhook-id") != "c-1" || string(m.body) != body {
 			t.Errorf("the message changed: %v", m)
 		}
 	}
