@@ -3,7 +3,6 @@ package webhook
 import (
 	"context"
 	"errors"
-	"maps"
 	"net/url"
 	"time"
 
@@ -21,6 +20,7 @@ type courier struct {
 	endpoints *endpoints
 	many      bool          // the host depends on the row; else there is one endpoint
 	total     time.Duration // for one request
+	lanes     int           // of one call that run beside each other
 
 	perRequest int  // rows at most
 	perRow     bool // an answer may have an outcome for each row
@@ -83,8 +83,8 @@ func (c *courier) request(ctx context.Context, m *message, to *url.URL) (r egres
 	began := time.Now()
 	limited, cancel := context.WithTimeout(ctx, c.total)
 	defer cancel()
-	r = egress.Request{Method: m.method, URL: to, Header: maps.Clone(m.header), Body: m.body}
-	maps.Copy(r.Header, c.composer.sign(m, began))
+	c.composer.sign(m, began)
+	r = egress.Request{Method: m.method, URL: to, Header: m.header, Body: m.body}
 	if c.auth != nil {
 		if err := c.auth.Authorize(limited, &r); err != nil {
 			return r, unsent(ctx, began, verdict{outcome: unauthorized(err)}), false
