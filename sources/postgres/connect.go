@@ -35,6 +35,7 @@ var settings = map[string]string{
 	"enable_seqscan":                      "off",
 	"enable_bitmapscan":                   "off",
 	"jit":                                 "off",
+	"bytea_output":                        "hex", // the only form the client reads, when it gets text
 	"default_transaction_isolation":       "read committed",
 	"statement_timeout":                   "60s",
 	"idle_in_transaction_session_timeout": "10s",

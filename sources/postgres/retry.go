@@ -91,9 +91,9 @@ func (src *Source) reset() {
 }
 
 // begin pins what our statements rely on, whatever the session has: each sees what was committed before it began, the planner keeps to
-// the indexes, and a worker that vanishes does not keep its locks.
+// the indexes, bytes come as the client reads them, and a worker that vanishes does not keep its locks.
 const begin = `BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off;
-	SET LOCAL idle_in_transaction_session_timeout = '10s'`
+	SET LOCAL bytea_output = 'hex'; SET LOCAL idle_in_transaction_session_timeout = '10s'`
 
 // durable makes the transaction it is part of outlive a crash of the server, also where a role or database does without:
 // an announcement that is lost would be sent again without the mark. As a setting of the transaction it works through a
