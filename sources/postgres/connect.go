@@ -15,7 +15,7 @@ import (
 
 const (
 	workConns      = 8 // connections that read and settle, unless the DSN says pool_max_conns
-	keepConns      = 2 // of their own for renewals and heartbeats, which must not wait behind a slow read
+	keepConns      = 3 // of their own for renewals and heartbeats, which must not wait behind a slow read
 	connectTimeout = 10 * time.Second
 	pingTimeout    = 3 * time.Second
 )

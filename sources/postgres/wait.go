@@ -66,7 +66,7 @@ func (src *Source) look(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
 	var highest pgtype.Int8
-	err := src.keep.QueryRow(ctx, src.text.fill(`SELECT max({order})::bigint FROM {table} WHERE {order} > $1::bigint`), src.seen.Load()).Scan(&highest)
+	err := src.work.QueryRow(ctx, src.text.fill(`SELECT max({order})::bigint FROM {table} WHERE {order} > $1::bigint`), src.seen.Load()).Scan(&highest)
 	if err != nil || !highest.Valid {
 		return false, err
 	}
