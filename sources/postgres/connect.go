@@ -28,9 +28,9 @@ var tracked = map[string]string{
 	"datestyle":        "ISO, MDY",
 }
 
-// settings are those of a session that is ours alone. An outbox table is empty when its statistics are taken, or was full
-// and is empty now; a plan that reads the whole table must not be chosen for that, nor be kept. The rest bounds what a
-// worker that vanished leaves behind, and overrules what a role or a database has for other work.
+// settings are those of a session that is ours alone. An outbox table is empty when its statistics are taken, or was
+// full and is empty now; a plan that reads the whole table must not be chosen for that, nor be kept. The rest bounds
+// what a worker that vanished leaves behind, and overrules what a role or a database has for other work.
 var settings = map[string]string{
 	"enable_seqscan":                      "off",
 	"enable_bitmapscan":                   "off",
@@ -108,8 +108,8 @@ func reach(ctx context.Context, cfg Config) (*server, *pgx.Conn, error) {
 	return s, conn, s.encode(ctx, conn)
 }
 
-// greet connects, and says whether the session is ours. It has no connection when a pooler refuses a parameter, since it takes
-// only those it can carry along.
+// greet connects, and says whether the session is ours. It has no connection when a pooler refuses a parameter, since
+// it takes only those it can carry along.
 func (s *server) greet(ctx context.Context) (conn *pgx.Conn, ours bool, err error) {
 	conn, err = s.dial(ctx)
 	var refused *pgconn.PgError
@@ -139,7 +139,8 @@ func (s *server) encode(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// settle gives the sessions what they are started with. What the DSN says goes before ours, but for what decides how text and times come.
+// settle gives the sessions what they are started with. What the DSN says goes before ours, but for what decides how
+// text and times come.
 func (s *server) settle(given map[string]string, ours map[string]string) {
 	params := map[string]string{}
 	maps.Copy(params, ours)

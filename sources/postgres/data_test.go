@@ -41,8 +41,8 @@ func TestPostgresAndMemoryAgree(t *testing.T) {
 	}
 }
 
-// Payloads come byte for byte as the database gives their text: jsonb has an order and a spacing of its own, json and text
-// keep theirs. https://github.com/hookdeck/outpost/pull/718
+// Payloads come byte for byte as the database gives their text: jsonb has an order and a spacing of its own, json and
+// text keep theirs. https://github.com/hookdeck/outpost/pull/718
 func TestPayloadsOfEveryType(t *testing.T) {
 	const written = `{"b": 1,  "a":1.50, "a": "é\u00e9😀"}`
 	for kind, want := range map[string]string{
