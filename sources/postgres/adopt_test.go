@@ -200,3 +200,51 @@ func publishAll(t testing.TB, src *postgres.Source) {
 		}
 	}
 }
+
+// The server cuts names at 63 bytes. Two tables whose names differ only behind that have indexes of their own.
+func TestLongNames(t *testing.T) {
+	schema := schemaOf(t)
+	for _, end := range []string{"a", "b"} {
+		cfg := postgres.Config{DSN: services.Postgres(t), Table: schema + "." + strings.Repeat("é", 31) + end, Notify: postgres.NotifyTrigger}
+		execute(t, `CREATE TABLE `+quoted(cfg)+` (id text PRIMARY KEY, aggregateid text, payload text)`)
+		initialise(t, cfg, postgres.InitOptions{})
+		src := open(t, cfg)
+		execute(t, `INSERT INTO `+quoted(cfg)+` VALUES ('`+end+`', 'k', 'x')`)
+		if got := ids(pending(t, src)); got != end {
+			t.Errorf("pending: %q", got)
+		}
+		if plan, err := postgres.Plan(t.Context(), cfg, postgres.InitOptions{}); err != nil || len(plan.Steps) > 0 {
+			t.Errorf("a second plan: %+v, %v", plan, err)
+		}
+	}
+	cfg := postgres.Config{DSN: services.Postgres(t), Table: strings.Repeat("é", 32)}
+	if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), "63 bytes") {
+		t.Errorf("a longer name: %v", err)
+	}
+}
+
+func TestConfigurationIsChecked(t *testing.T) {
+	dsn := "postgres://u@h/d"
+	for want, cfg := range map[string]postgres.Config{
+		"dsn is missing":          {Table: "outbox"},
+		"a name is empty":         {DSN: dsn},
+		"connectd_lease":          {DSN: dsn, Table: "x.connectd_lease"},
+		"3 parts":                 {DSN: dsn, Table: "a.b.c"},
+		"not closed":              {DSN: dsn, Table: `"a`},
+		"behind the closing":      {DSN: dsn, Table: `"a"b`},
+		"columns.id cannot":       {DSN: dsn, Table: "t", Columns: map[string]*string{"id": nil}},
+		"columns.nope":            {DSN: dsn, Table: "t", Columns: columns("nope", "x")},
+		"columns.key and columns": {DSN: dsn, Table: "t", Columns: columns("key", "x", "type", "x")},
+		"notify is":               {DSN: dsn, Table: "t", Notify: "always"},
+		"has no name":             {DSN: dsn, Table: "t", HeaderColumns: []postgres.HeaderColumn{{Column: "x"}}},
+	} {
+		if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want an error about %q, got %v", want, err)
+		}
+	}
+	for _, table := range []string{"outbox", "Shop.Outbox", `"my.schema"."a ""table"""`, "tables; DROP TABLE x"} {
+		if err := (postgres.Config{DSN: dsn, Table: table}).Validate(); err != nil {
+			t.Errorf("%s: %v", table, err)
+		}
+	}
+}

@@ -67,11 +67,11 @@ func (cfg Config) connection() (*pgxpool.Config, error) {
 	if !strings.Contains(cfg.DSN, "pool_max_conns") {
 		c.MaxConns = workConns
 	}
-	if c.ConnConfig.ConnectTimeout <= 0 || !strings.Contains(cfg.DSN, "connect_timeout") {
+	if !strings.Contains(cfg.DSN, "connect_timeout") {
 		c.ConnConfig.ConnectTimeout = connectTimeout
 	}
 	c.PingTimeout = pingTimeout
-	if c.ConnConfig.ValidateConnect == nil {
+	if !strings.Contains(cfg.DSN, "target_session_attrs") {
 		// A server that became a standby answers as before, and takes no write for ever.
 		c.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}

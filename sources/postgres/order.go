@@ -124,9 +124,13 @@ func (b *barrier) pass(xid, oldest int64, now time.Time) {
 			n.xid = xid
 		}
 	}
-	for len(b.notes) > 0 && b.notes[0].xid > 0 && b.notes[0].xid < oldest {
-		b.passed = max(b.passed, b.notes[0].given)
-		b.notes = b.notes[1:]
+	// From the newest on: after a restore numbers of transactions may begin again below those of old marks.
+	for i := len(b.notes) - 1; i >= 0; i-- {
+		if n := b.notes[i]; n.xid > 0 && n.xid < oldest {
+			b.passed = max(b.passed, n.given)
+			b.notes = b.notes[i+1:]
+			return
+		}
 	}
 }
 

@@ -31,7 +31,7 @@ const (
 	outOfRange           = "22003"
 	invalidBytes         = "22021" // no text
 	untranslatable       = "22P05" // no text in the database's encoding
-	protocolViolation    = "08P01" // the parameters do not fit the statement: its description is old
+	protocolViolation    = "08P01" // also what a pooler says when it lost its server, and nobody knows what was done
 )
 
 // sqlState is the server's code for an error, "" for one that does not come from it.
@@ -64,7 +64,7 @@ func (src *Source) try(ctx context.Context, what string, f func() error) error {
 			if n < repeats && pause(ctx, rand.N(time.Duration(n+1)*10*time.Millisecond)) == nil {
 				continue
 			}
-		case featureNotSupported, noSuchStatement, duplicateStatement, protocolViolation:
+		case featureNotSupported, noSuchStatement, duplicateStatement:
 			// The table changed under a prepared statement: those of all connections go.
 			if src.reset(); !fresh && ctx.Err() == nil {
 				fresh = true

@@ -64,7 +64,7 @@ func (s *schema) beside(name string) string {
 	return quote(s.table.schema) + "." + quote("connectd_"+name)
 }
 
-// Channel is the channel on which rows of the table are announced.
+// channel is the channel on which rows of the table are announced.
 func (s *schema) channel() string {
 	name := "connectd." + s.table.schema + "." + s.table.name
 	if len(name) <= maxName {
