@@ -28,7 +28,7 @@ func (s *schema) adopt(old oldRows, opt InitOptions, add func(why, sql string)) 
 	if len(added) > 0 {
 		why := "the relay's own columns; no row is rewritten. Rows inserted from now on are pending"
 		if stateless && old.count > 0 {
-			why += map[bool]string{true: ", those that are there are taken as sent", false: ", those that are there as well"}[answer != core.Pending]
+			why += map[bool]string{true: ", those that are there are taken as sent and get no " + s.cols.order, false: ", those that are there as well"}[answer != core.Pending]
 		}
 		add(why, briefly(s.addColumns(added, old, stateless && answer != core.Pending)...))
 	}
