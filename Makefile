@@ -2,7 +2,9 @@
 GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 # Pinned in a module of its own; the first run builds it, which takes a minute or two.
-LINTER  := $(GO) tool -modfile=.ci/tools/go.mod golangci-lint
+LINTER  := $(GO) tool -modfile='$(CURDIR)/.ci/tools/go.mod' golangci-lint
+# A module of its own, which ./... does not reach.
+EXAMPLE := examples/custom-sink
 # The simulation's runs, each with another seed.
 SEEDS   ?= 20000
 # How long real daemons and sinks are killed at random.
@@ -26,13 +28,17 @@ build: ## bin/connectd, one static binary
 test: ## every test, with the race detector, and the engine's simulation with 10,000 seeds without it
 	$(GO) vet ./...
 	$(GO) test -race -shuffle=on ./...
+	$(GO) -C $(EXAMPLE) vet ./...
+	$(GO) -C $(EXAMPLE) test -race -shuffle=on ./...
 	$(GO) test -count=1 -run '^TestSimulation$$' ./core/engine
 
 lint: ## the linters and the import rules of .golangci.yml
 	$(LINTER) run ./...
+	cd $(EXAMPLE) && $(LINTER) run ./...
 
 format: ## rewrite the code as lint wants it
 	$(LINTER) fmt ./...
+	cd $(EXAMPLE) && $(LINTER) fmt ./...
 
 bench: ## the figures of docs/benchmarks.md, in ROUNDS rounds; REPORT=FILE writes them as JSON too
 	$(GO) test -run '^$$' -bench '^BenchmarkGoals$$' -benchtime $(ROUNDS)x -timeout 30m ./cmd/connectd/bench -report '$(abspath $(REPORT))'

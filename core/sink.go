@@ -12,7 +12,7 @@ import (
 // Life: Describe at any time; Configure once with success; Open; Deliver and Health, concurrently, any number of times;
 // Close, also after a failed Open, and more than once. After Close nothing else is called.
 type Sink interface {
-	// Describe is pure and fast and needs no settings.
+	// Describe is pure and fast and needs no settings; after Configure its limits and preferences may be others.
 	Describe(ctx context.Context) (Description, error)
 	// Configure checks the settings, a JSON object, and keeps them. It does no I/O, so `connectd check` can call it
 	// alone. Problems are diagnostics; an error means that the question itself failed.
@@ -57,8 +57,16 @@ type Description struct {
 	Name    string
 	Version string
 	// Schema is the JSON Schema (draft 2020-12) of the settings.
-	Schema []byte
-	Limits Limits
+	Schema  []byte
+	Limits  Limits
+	Prefers Preferences
+}
+
+// Preferences are what suits a sink best where the operator has no say; zero leaves it to the engine. A sink that sends
+// record by record may prefer small batches and many of them: then a slow record holds up few others.
+type Preferences struct {
+	MaxRecords int // in a batch
+	InFlight   int // concurrent Deliver calls
 }
 
 // Limits are ceilings a sink asks for; zero means none.

@@ -32,7 +32,8 @@ type funcSink struct {
 
 func (s *funcSink) Describe(context.Context) (core.Description, error) {
 	return core.Description{Name: "func", Version: "0.1", Schema: []byte(`{"type":"object"}`),
-		Limits: core.Limits{MaxRecords: 10, MaxBytes: 1 << 20, MaxRecordBytes: 1 << 10, MaxInFlight: 2}}, nil
+		Limits:  core.Limits{MaxRecords: 10, MaxBytes: 1 << 20, MaxRecordBytes: 1 << 10, MaxInFlight: 2},
+		Prefers: core.Preferences{MaxRecords: 3, InFlight: 4}}, nil
 }
 func (s *funcSink) Configure(_ context.Context, settings []byte) ([]core.Diagnostic, error) {
 	if !bytes.Equal(settings, []byte(`{}`)) {
@@ -79,6 +80,21 @@ func timeout(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// TestAnswersComeBeforeTheDeadline: a sink that uses all its time, and says then what it knows, is heard.
+func TestAnswersComeBeforeTheDeadline(t *testing.T) {
+	sink := &funcSink{deliver: func(ctx context.Context, batch []core.Record) ([]core.Outcome, error) {
+		<-ctx.Done()
+		return []core.Outcome{{Kind: core.Delivered}, {Kind: core.Retryable, Unknown: true, Code: "timeout"}}, nil
+	}}
+	client := NewClient(serve(t, sink, DialOptions()))
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	got, err := client.Deliver(ctx, randomRecords(1)[:2])
+	if err != nil || got[0].Kind != core.Delivered || got[1].Code != "timeout" {
+		t.Errorf("%+v, %v", got, err)
+	}
 }
 
 // TestABatchCrossesTheBoundary: every field of every record, and every kind of outcome, arrives as it was.
@@ -258,7 +274,7 @@ func TestTheRestOfTheInterfaceCrossesToo(t *testing.T) {
 	c := NewClient(serve(t, &funcSink{opened: errors.New("no broker")}, DialOptions()))
 	d, err := c.Describe(timeout(t))
 	want, _ := (&funcSink{}).Describe(timeout(t))
-	if err != nil || d.Name != want.Name || d.Version != want.Version || string(d.Schema) != string(want.Schema) || d.Limits != want.Limits {
+	if err != nil || d.Name != want.Name || d.Version != want.Version || string(d.Schema) != string(want.Schema) || d.Limits != want.Limits || d.Prefers != want.Prefers {
 		t.Errorf("%+v %v", d, err)
 	}
 	if diagnostics, err := c.Configure(timeout(t), []byte(`{}`)); err != nil || len(diagnostics) != 0 {
@@ -298,7 +314,7 @@ func TestByHand(t *testing.T) {
 	if code := byHand(&funcSink{}, nil, &out, &words); code != 2 || out.Len() != 0 {
 		t.Errorf("code %d, stdout %q", code, &out)
 	}
-	for _, w := range []string{"func 0.1 is a sink for connectd", "plugin_dir", "--describe"} {
+	for _, w := range []string{"func 0.1 is a sink for connectd", "plugin_dir as connectd-sink-func", `"plugin: func"`, "--describe"} {
 		if !strings.Contains(words.String(), w) {
 			t.Errorf("no %q in %s", w, &words)
 		}

@@ -59,6 +59,10 @@ func (c *Client) Describe(ctx context.Context) (core.Description, error) {
 			MaxRecordBytes: int64(min(l.GetMaxRecordBytes(), most)),
 			MaxInFlight:    int(min(l.GetMaxInFlight(), most)),
 		},
+		Prefers: core.Preferences{
+			MaxRecords: int(min(d.GetPrefers().GetMaxRecords(), most)),
+			InFlight:   int(min(d.GetPrefers().GetInFlight(), most)),
+		},
 	}, nil
 }
 

@@ -3,6 +3,7 @@ package plugins
 import (
 	"context"
 	"fmt"
+	"os"
 
 	"github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
@@ -25,6 +26,13 @@ const (
 	window  = 1 << 20
 	ioBytes = 128 << 10
 )
+
+// ConnectorVariable is the environment variable that tells a plugin's process which connector it works for.
+const ConnectorVariable = "CONNECTD_CONNECTOR"
+
+// Connector returns the name of the connector that this process works for, for texts that name it ({connector} in
+// templates); "" when nobody said so. Known from the start, before Configure.
+func Connector() string { return os.Getenv(ConnectorVariable) }
 
 // Handshake returns what host and plugin must agree on before they speak gRPC. The cookie only tells a plugin that it
 // was started by connectd and not by hand; it is no secret and never changes.

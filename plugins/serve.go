@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -98,6 +99,7 @@ func byHand(sink core.Sink, args []string, stdout, stderr io.Writer) int {
 				"max_records": d.Limits.MaxRecords, "max_bytes": d.Limits.MaxBytes,
 				"max_record_bytes": d.Limits.MaxRecordBytes, "max_in_flight": d.Limits.MaxInFlight,
 			},
+			"prefers": map[string]any{"max_records": d.Prefers.MaxRecords, "in_flight": d.Prefers.InFlight},
 		})
 		if err != nil {
 			fmt.Fprintf(stderr, "this sink's description is not valid: %v\n", err)
@@ -105,9 +107,13 @@ func byHand(sink core.Sink, args []string, stdout, stderr io.Writer) int {
 		}
 		return 0
 	}
+	name, ok := strings.CutPrefix(filepath.Base(os.Args[0]), "connectd-sink-")
+	if !ok {
+		name = d.Name
+	}
 	fmt.Fprintf(stderr, `%s %s is a sink for connectd, which starts it by itself; it does nothing on its own.
-Put it into the daemon's plugin_dir and name it in a connector's sink.plugin.
+Put it into the daemon's plugin_dir as connectd-sink-%s and write "plugin: %s" into a connector's sink.
 Its settings: %s --describe
-`, d.Name, d.Version, filepath.Base(os.Args[0]))
+`, d.Name, d.Version, name, name, os.Args[0])
 	return 2
 }

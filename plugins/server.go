@@ -3,6 +3,7 @@ package plugins
 import (
 	"context"
 	"errors"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -30,6 +31,7 @@ func (s *server) Describe(ctx context.Context, _ *proto.DescribeRequest) (*proto
 			MaxRecordBytes: uint64(d.Limits.MaxRecordBytes),
 			MaxInFlight:    uint32(d.Limits.MaxInFlight),
 		},
+		Prefers: &proto.Preferences{MaxRecords: uint32(d.Prefers.MaxRecords), InFlight: uint32(d.Prefers.InFlight)},
 	}, nil
 }
 
@@ -60,6 +62,8 @@ func (s *server) Close(ctx context.Context, _ *proto.CloseRequest) (*proto.Close
 }
 
 func (s *server) deliver(ctx context.Context, batch []core.Record) (*proto.DeliverResponse, error) {
+	ctx, cancel := inTime(ctx)
+	defer cancel()
 	outcomes, err := s.sink.Deliver(ctx, batch)
 	if err != nil {
 		return nil, toStatus(err)
@@ -69,6 +73,16 @@ func (s *server) deliver(ctx context.Context, batch []core.Record) (*proto.Deliv
 		return nil, status.Error(codes.Internal, err.Error())
 	}
 	return resp, nil
+}
+
+// inTime ends a little before the call's deadline. What a sink answers after that deadline is lost, and with it the news
+// of what was delivered: the records would be taken for ones that make it hang.
+func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, deadline.Add(-min(time.Until(deadline)/10, time.Second)))
 }
 
 // toStatus carries an error over the wire; what the host must be able to tell apart is in the code.

@@ -4,6 +4,6 @@ package main
 func commands() []*command {
 	return []*command{
 		runCommand(), checkCommand(), initCommand(), statusCommand(), rowsCommand(), pluginsCommand(), schemaCommand(),
-		demoCommand(), versionCommand(), serveSinkCommand(),
+		webhookCommand(), demoCommand(), versionCommand(), serveSinkCommand(),
 	}
 }

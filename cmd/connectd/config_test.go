@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -231,8 +232,23 @@ func TestSchemaAndPlugins(t *testing.T) {
 	connectd(t, dir, "plugins", "list").want(t, 0, "file", "(bundled)", "torture", "0.1", "connectd-sink-torture")
 	connectd(t, dir, "plugins", "list", "--json", "--dir", filepath.Join(dir, "none")).want(t, 0, `"file"`)
 	write(t, dir, "plugins/connectd-sink-broken", "no program")
-	connectd(t, dir, "plugins", "list").want(t, 1, "broken", "chmod +x", "torture")
+	connectd(t, dir, "plugins", "list").want(t, 1, "plugins/connectd-sink-broken", "chmod +x", "torture")
 	connectd(t, dir, "schema").want(t, 0, "broken is left out")
+
+	// A connector whose secrets are not at hand is no reason to leave the sinks out, nor is a missing file to complain.
+	write(t, dir, "connectd.yaml", tortureConfig(`, password: "${NO_SUCH_SECRET}"`, ""))
+	for _, args := range [][]string{{"plugins", "list"}, {"schema"}} {
+		if r := connectd(t, dir, args...); !strings.Contains(r.stdout, "torture") || strings.Contains(r.stderr, "NO_SUCH_SECRET") {
+			t.Errorf("%v: %s%s", args, r.stdout, r.stderr)
+		}
+	}
+	var stdout, stderr bytes.Buffer
+	noEnv := func(string) (string, bool) { return "", false }
+	args := []string{"plugins", "list", "--dir", filepath.Join(dir, "none")} // there is no connectd.yaml beside the tests
+	if code := run(t.Context(), args, strings.NewReader(""), &stdout, &stderr, noEnv); code != 0 || stderr.Len() > 0 {
+		t.Errorf("without a configuration: exit code %d, %s", code, &stderr)
+	}
+	connectd(t, dir, "plugins", "list", "-c", "none.yaml").want(t, 0, "none.yaml", "(bundled)")
 }
 
 // TestPortInUse: nothing is started.

@@ -24,7 +24,10 @@ func TestDemo(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, want := range []string{"kill -9 the sink's process", "kill -9 connectd", "connectd has stopped, exit code 0", "Nothing lost"} {
+	for _, want := range []string{
+		"the receiver answers 401", "kill -9 the sink's process", "done already, passed over", "kill -9 connectd", "connectd has stopped, exit code 0",
+		"each with the possible-duplicate mark", "1 forged and refused", "Nothing lost",
+	} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("%q is missing in\n%s", want, out)
 		}

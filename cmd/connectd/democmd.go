@@ -15,9 +15,9 @@ import (
 func demoCommand() *command {
 	return &command{
 		name: "demo", short: "show all of it on a temporary SQLite file",
-		long: "A shop commits orders with their commands, a daemon relays them to a file, and both the sink's process and the\n" +
-			"daemon are killed once. At the end what was committed is compared with what arrived. Exit code 1 if anything\n" +
-			"was lost, invented, reordered, or repeated without its mark.",
+		long: "A shop commits orders with their commands, a daemon relays them as signed webhooks to a receiver, and both the\n" +
+			"sink's process and the daemon are killed once. At the end what was committed is compared with what arrived. Exit\n" +
+			"code 1 if anything was lost, invented, reordered, or repeated without its mark.",
 		bind: func(p *program, fs *flag.FlagSet) func(context.Context, []string) error {
 			seconds := fs.Int("seconds", 12, "keep the shop open for `N` seconds")
 			return func(ctx context.Context, args []string) error {

@@ -219,7 +219,7 @@ func noWorker(workers []core.WorkerInfo, lease time.Duration) string {
 			return ""
 		}
 	}
-	return "; no worker is alive: is connectd run running?"
+	return "; no worker is alive (is connectd run running?)"
 }
 
 func reason(f found) string {

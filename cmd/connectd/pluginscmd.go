@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -71,12 +72,22 @@ func (p *program) listPlugins(ctx context.Context, d config.Daemon, asJSON bool)
 	return err
 }
 
-// daemonOr returns the daemon section, with another plugin directory if one is given. Without a configuration, or with
-// a broken one, the defaults hold: the bundled sinks are there in any case.
+// daemonOr returns the daemon section, with another plugin directory if one is given. What is wrong with a connector does
+// not matter here, and without a configuration the defaults hold: the bundled sinks are there in any case.
 func (s *selection) daemonOr(dir string) config.Daemon {
 	var d config.Daemon
-	if cfg, _, err := s.read(); err == nil && cfg != nil {
-		d = cfg.Daemon
+	if _, err := os.Stat(defaultFile); len(s.files) > 0 || !errors.Is(err, fs.ErrNotExist) {
+		cfg, err := config.Load(s.paths(), s.p.env)
+		if cfg != nil {
+			d = cfg.Daemon
+		}
+		if problems, ok := errors.AsType[config.Problems](err); ok {
+			for _, problem := range problems {
+				if problem.Connector == "" {
+					fmt.Fprintf(s.p.stderr, "connectd: %v\n", problem)
+				}
+			}
+		}
 	}
 	if dir != "" {
 		d.PluginDir = dir
@@ -113,7 +124,7 @@ func sinks(ctx context.Context, d config.Daemon) ([]pluginView, error) {
 
 // describe starts the program of a sink and asks it to describe itself.
 func describe(ctx context.Context, d config.Daemon, name string) pluginView {
-	v := pluginView{Name: name}
+	v := pluginView{Name: name, Path: filepath.Join(d.PluginDir, host.Prefix+name)}
 	description, err := func() (core.Description, error) {
 		dir, err := os.Getwd()
 		if err != nil {

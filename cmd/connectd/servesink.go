@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"flag"
+	"log/slog"
 	"maps"
 	"slices"
 
@@ -24,6 +25,9 @@ func serveSinkCommand() *command {
 				if !ok {
 					return usagef("no bundled sink %q%s", args[0], settings.DidYouMean(args[0], slices.Collect(maps.Keys(bundled()))))
 				}
+				// net/http tells the log package what a server sent unasked, word for word; a server may repeat
+				// what it was sent, tokens included. The daemon does not log what is below info.
+				slog.SetLogLoggerLevel(slog.LevelDebug)
 				plugins.Serve(sink(plugins.Logger(), *dir))
 				return nil
 			}

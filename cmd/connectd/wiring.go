@@ -14,8 +14,10 @@ import (
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/core/config"
 	"github.com/connectd/connectd/core/engine"
+	"github.com/connectd/connectd/plugins"
 	"github.com/connectd/connectd/plugins/host"
 	"github.com/connectd/connectd/sinks/file"
+	"github.com/connectd/connectd/sinks/webhook"
 	"github.com/connectd/connectd/sources/sqlite"
 )
 
@@ -24,6 +26,10 @@ import (
 func bundled() map[string]func(log *slog.Logger, dir string) core.Sink {
 	return map[string]func(*slog.Logger, string) core.Sink{
 		"file": func(log *slog.Logger, dir string) core.Sink { return file.New(log, dir) },
+		"webhook": func(log *slog.Logger, dir string) core.Sink {
+			release, _ := build()
+			return webhook.New(log, webhook.Options{Connector: plugins.Connector(), Dir: dir, Version: release})
+		},
 	}
 }
 

@@ -78,7 +78,7 @@ type Process struct {
 type Delivery struct {
 	Ordering    string            `json:"ordering" default:"key" enum:"key,none" doc:"key: records of one key arrive in order"`
 	Batch       Batch             `json:"batch" doc:"upper bounds of one call"`
-	InFlight    int               `json:"in_flight" default:"8" min:"1" max:"1024" doc:"batches on their way at once"`
+	InFlight    int               `json:"in_flight" min:"1" max:"1024" doc:"batches on their way at once; default: what the sink prefers, else 8"`
 	Timeout     settings.Duration `json:"timeout" default:"30s" min:"10ms" max:"1h" doc:"of one call"`
 	Lease       settings.Duration `json:"lease" default:"30s" min:"1s" max:"1h" doc:"after which a dead worker's work is taken over"`
 	Drain       settings.Duration `json:"drain" default:"15s" max:"1h" doc:"how long a shutdown waits for running calls"`
@@ -89,7 +89,7 @@ type Delivery struct {
 
 // Batch bounds one call.
 type Batch struct {
-	MaxRecords int            `json:"max_records" default:"500" min:"1" max:"10000"`
+	MaxRecords int            `json:"max_records" min:"1" max:"10000" doc:"default: what the sink prefers, else 500"`
 	MaxBytes   settings.Bytes `json:"max_bytes" default:"1MiB" min:"1" max:"64MiB"`
 }
 

@@ -156,7 +156,7 @@ func TestLoadDefaults(t *testing.T) {
 		t.Errorf("process is %+v", c.Process)
 	}
 	if c.Delivery != (config.Delivery{
-		Ordering: "key", Batch: config.Batch{MaxRecords: 500, MaxBytes: 1 << 20}, InFlight: 8,
+		Ordering: "key", Batch: config.Batch{MaxBytes: 1 << 20},
 		Timeout: 30e9, Lease: 30e9, Drain: 15e9,
 		Retry:  config.Retry{Initial: 500e6, Max: 300e9, GiveUpAfter: settings.Duration(24 * time.Hour)},
 		OnDead: "continue", OnUncertain: "redeliver",

@@ -20,6 +20,7 @@ type Connector struct {
 	// Sink is configured and open; only Deliver and Health are called.
 	Sink     core.Sink
 	Limits   core.Limits
+	Prefers  core.Preferences
 	Policy   Policy
 	Owner    string // this worker: random, new at every process start (NewOwner)
 	Gate     *Gate  // one for all connectors of the process (NewGate)

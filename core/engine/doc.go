@@ -18,6 +18,7 @@
 //	judge.go      from outcomes to settlements
 //	valve.go      the connector's sink gate
 //	troubles.go   what fails at the source
+//	losses.go     what the log says of rows that need a person
 //	gate.go       the process's send gate
 //
 // # Leases
@@ -59,8 +60,10 @@
 // # Two kinds of failure
 //
 // Outcomes are about records and count attempts. Failed calls, throttling, and outcomes of sink scope are about the sink: they count
-// nothing and close the sink gate, with backoff of its own. Several batches in a row in which nothing is delivered close it too;
-// probes then begin with one record and double. An outage buries nothing. When whole calls fail, nobody knows for which record;
+// nothing and close the sink gate, with backoff of its own. Batches in a row in which nothing is delivered close it too,
+// three or as many as make 256 records (a sink may prefer single records, of which some in a row may be bad without an outage), if
+// no outcome has the scope of a key, which says that other keys may go on; probes then begin with one record and double. An outage
+// buries nothing. When whole calls fail, nobody knows for which record;
 // the rows of a failed call go in ever smaller company, and after three such calls alone and after a pause of their own, until an
 // answer clears them. So a record that makes every call fail holds up its key and stops no other. It is given up like one that is
 // refused, after give_up_after, but only if others were delivered all that time: an outage is no proof.

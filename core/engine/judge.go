@@ -53,7 +53,11 @@ func (m *machine) judgeOutcome(b *batch, e *entry, o core.Outcome, now time.Dura
 	case o.Kind == core.NotAttempted:
 		return verdict{}
 	case o.Scope == core.ScopeSink && o.Unknown:
-		return m.uncertain(b, e, now)
+		v := m.uncertain(b, e, now)
+		if f := v.settlement.Failure; f != nil { // the call did not fail: it is the sink that has a reason
+			f.Message = core.CleanText(fmt.Sprintf("%s: %s", orElse(o.Code, o.Kind.String()), o.Message))
+		}
+		return v
 	case o.Kind == core.Throttled && (o.Scope == core.ScopeKey || o.Scope == core.ScopeRecord):
 		wait := min(max(o.RetryAfter, valveBase), throttleLimit)
 		return verdict{leaves: true, until: now + around(m.rand, wait)}
@@ -207,8 +211,10 @@ func (m *machine) judgeSink(b *batch, now time.Duration) {
 	var wait time.Duration
 	var reason string
 	seen := map[core.OutcomeKind]int{}
+	others := false // some failure is said to leave other keys alone
 	for _, o := range b.ans.outcomes {
 		seen[o.Kind]++
+		others = others || o.Scope == core.ScopeKey && o.Kind != core.Delivered
 		if o.Scope == core.ScopeSink && o.Kind != core.Delivered || o.Kind == core.Throttled && o.Scope == core.ScopeDefault {
 			reason = orElse(reason, fmt.Sprintf("%s: %s", orElse(o.Code, o.Kind.String()), o.Message))
 			wait = max(wait, o.RetryAfter)
@@ -220,8 +226,8 @@ func (m *machine) judgeSink(b *batch, now time.Duration) {
 		m.closeValve(b, now, wait, valveLimit, reason)
 	case seen[core.NotAttempted] == n:
 		m.closeValve(b, now, 0, valveLimit, "the sink attempted none of a batch")
-	case seen[core.Delivered] == 0 && seen[core.Throttled] == 0:
-		if m.valve.alike++; m.valve.alike >= alikeLimit || b.probe {
+	case seen[core.Delivered] == 0 && seen[core.Throttled] == 0 && !others:
+		if m.valve.failAlike(m.usualRecords()) || b.probe {
 			m.closeValve(b, now, 0, alikeBackoff, "every record fails: "+b.ans.outcomes[0].Message)
 		}
 	default:

@@ -15,11 +15,13 @@ type machine struct {
 	name   string
 	policy Policy
 	limits core.Limits
-	gate   *Gate
-	rand   *rand.Rand
-	log    *slog.Logger
-	obs    Observer
-	off    rulesOff
+	// ordinary is how many records a batch has that is no probe.
+	ordinary int
+	gate     *Gate
+	rand     *rand.Rand
+	log      *slog.Logger
+	obs      Observer
+	off      rulesOff
 	// exclude is how many keys, and how many rows without one, are named to the source to be left out.
 	exclude int
 
@@ -35,6 +37,7 @@ type machine struct {
 	acquireAt time.Duration
 	renewAt   time.Duration
 	troubles  []trouble // the source's calls that fail, in the order in which they began to
+	losses    losses
 
 	valve     valve
 	inFlight  int // batches announced or being announced, and not answered
@@ -75,7 +78,8 @@ func newMachine(c *Connector, r *rand.Rand) *machine {
 	if obs == nil {
 		obs = NoObserver{}
 	}
-	return &machine{name: c.Name, policy: c.Policy, limits: c.Limits, gate: c.Gate, rand: r, log: c.Log, obs: obs,
+	policy, ordinary := c.Policy.settle(c.Prefers)
+	return &machine{name: c.Name, policy: policy, ordinary: ordinary, limits: c.Limits, gate: c.Gate, rand: r, log: c.Log, obs: obs,
 		exclude: maxExclude, live: 1, lastRead: -1}
 }
 
@@ -91,6 +95,7 @@ func (m *machine) next(now time.Duration) ([]op, time.Duration) {
 	}
 	m.gate.pass(m)
 	m.claimGate(now)
+	m.tellLosses(now)
 	return m.ops, m.alarm
 }
 
@@ -141,7 +146,8 @@ func (m *machine) room(p *partition) (int, int64) {
 
 func (m *machine) rowShare() int {
 	n := max(len(m.parts), 1)
-	return max(2*m.policy.InFlight*m.maxRecords()/n, min(2*m.maxRecords(), 256))
+	// The floor leaves each partition room for a probe's batch, and each key that a call may be busy with a few rows.
+	return max(2*m.policy.InFlight*m.usualRecords()/n, min(2*m.maxRecords(), 256), 4*m.slots())
 }
 
 func (m *machine) byteShare() int64 {
@@ -162,12 +168,15 @@ func (m *machine) nearlyDone(ks *keyState) bool {
 	return ks == nil || ks.rows <= m.rowShare()/max(n, 2)/2 && ks.bytes <= m.byteShare()/int64(n)/2
 }
 
+// maxRecords bounds every batch, usualRecords those that are no probe.
 func (m *machine) maxRecords() int {
 	if n := m.limits.MaxRecords; n > 0 {
 		return min(n, m.policy.MaxRecords)
 	}
 	return m.policy.MaxRecords
 }
+
+func (m *machine) usualRecords() int { return min(m.ordinary, m.maxRecords()) }
 
 func (m *machine) maxBytes() int64 {
 	if n := m.limits.MaxBytes; n > 0 {

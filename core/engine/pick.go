@@ -85,7 +85,10 @@ func (m *machine) offer(p *partition, choose func(*entry) choice) {
 
 // pick fills a normal batch with rows that may come along and are in the same trouble.
 func (m *machine) pick(b *batch, may func(*entry) bool) {
-	limit, bytes := m.valve.size(m.maxRecords()), m.maxBytes()
+	limit, bytes := m.usualRecords(), m.maxBytes()
+	if m.valve.reason != "" {
+		limit = m.valve.size(m.maxRecords())
+	}
 	level := 0
 	m.offer(b.p, func(e *entry) choice {
 		empty := len(b.entries) == 0

@@ -3,13 +3,16 @@ package engine
 import (
 	"fmt"
 	"time"
+
+	"github.com/connectd/connectd/core"
 )
 
 // Policy is how one connector delivers. DefaultPolicy gives the defaults; Validate names the first field that is off.
 type Policy struct {
 	// Ordered keeps the order of each key; without it records go as they come and a key means nothing.
 	Ordered bool
-	// MaxRecords and MaxBytes bound a batch, InFlight the batches on their way at once.
+	// MaxRecords and MaxBytes bound a batch, InFlight the batches on their way at once. MaxRecords and InFlight may be 0:
+	// what the sink prefers, else 500 and 8.
 	MaxRecords int
 	MaxBytes   int64
 	InFlight   int
@@ -38,22 +41,53 @@ type Retry struct {
 // DefaultPolicy is what a connector does when its YAML says nothing.
 func DefaultPolicy() Policy {
 	return Policy{
-		Ordered: true, MaxRecords: 500, MaxBytes: 1 << 20, InFlight: 8,
+		Ordered: true, MaxBytes: 1 << 20,
 		Timeout: 30 * time.Second, Lease: 30 * time.Second, Drain: 15 * time.Second,
 		PollMin: 20 * time.Millisecond, PollMax: 500 * time.Millisecond,
 		Retry: Retry{Initial: 500 * time.Millisecond, Max: 5 * time.Minute, GiveUpAfter: 24 * time.Hour},
 	}
 }
 
+// What a batch has and how many are on their way when neither the operator nor the sink has a say.
+const (
+	usualRecords  = 500
+	usualInFlight = 8
+)
+
+const (
+	mostRecords  = 10_000
+	mostInFlight = 1024
+)
+
+// settle fills in what the operator left open, and returns how many records an ordinary batch has. A probe of a closed
+// valve may grow beyond that, up to MaxRecords, unless the operator has set it.
+func (p Policy) settle(prefers core.Preferences) (settled Policy, ordinary int) {
+	ordinary = p.MaxRecords
+	if p.MaxRecords == 0 {
+		p.MaxRecords, ordinary = usualRecords, usualRecords
+		if n := prefers.MaxRecords; n > 0 {
+			ordinary = min(n, mostRecords)
+			p.MaxRecords = max(ordinary, usualRecords)
+		}
+	}
+	if p.InFlight == 0 {
+		p.InFlight = usualInFlight
+		if n := prefers.InFlight; n > 0 {
+			p.InFlight = min(n, mostInFlight)
+		}
+	}
+	return p, ordinary
+}
+
 // Validate says which field cannot work and why, with the YAML name of the field.
 func (p Policy) Validate() error {
 	switch {
-	case p.MaxRecords < 1 || p.MaxRecords > 10_000:
-		return fmt.Errorf("batch.max_records is %d, must be 1 to 10000", p.MaxRecords)
+	case p.MaxRecords < 0 || p.MaxRecords > mostRecords:
+		return fmt.Errorf("batch.max_records is %d, must be 1 to %d", p.MaxRecords, mostRecords)
 	case p.MaxBytes < 1 || p.MaxBytes > 64<<20:
 		return fmt.Errorf("batch.max_bytes is %d, must be 1 to 64MiB", p.MaxBytes)
-	case p.InFlight < 1 || p.InFlight > 1024:
-		return fmt.Errorf("in_flight is %d, must be 1 to 1024", p.InFlight)
+	case p.InFlight < 0 || p.InFlight > mostInFlight:
+		return fmt.Errorf("in_flight is %d, must be 1 to %d", p.InFlight, mostInFlight)
 	case p.Timeout < 10*time.Millisecond || p.Timeout > time.Hour:
 		return fmt.Errorf("timeout is %v, must be 10ms to 1h", p.Timeout)
 	case p.Lease < time.Second || p.Lease > time.Hour:

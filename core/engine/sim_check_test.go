@@ -45,15 +45,17 @@ func (s *sim) noteBegun(c *simConn, r *core.Record) {
 	}
 }
 
-// noteAnswers counts what a worker learns: what was throttled or not attempted is as if it had not been sent.
+// noteAnswers counts what a worker learns: what was throttled or not attempted, or failed because of the sink, is as if it had
+// not been sent.
 func (s *sim) noteAnswers(c *simConn, records []core.Record, outcomes []core.Outcome) {
 	for i, o := range outcomes {
 		h := s.rows[rowID{c.table, records[i].Seq}]
-		switch o.Kind {
-		case core.Retryable, core.Permanent:
-			h.answers++
-		case core.Throttled, core.NotAttempted:
+		switch {
+		case o.Kind == core.Throttled, o.Kind == core.NotAttempted, o.Scope == core.ScopeSink && !o.Unknown:
 			h.begun--
+		case o.Kind == core.Delivered, o.Scope == core.ScopeSink:
+		default:
+			h.answers++
 		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/connectd/connectd/core"
 )
 
 // scenario says what a run is made of. Probabilities are per call, per record or per row.
@@ -26,6 +28,8 @@ type scenario struct {
 	kills, pluginKills               int
 	pauses, drains, joins, operators int
 	throttle                         float64
+	sinkScope                        float64       // of the refusals of flaky rows
+	oneByOne                         bool          // as a sink prefers it that sends record by record
 	outageAt, outage                 time.Duration // of the sink
 	awayAt, away                     time.Duration // of the database: every call fails at once
 	refusing                         bool          // during the outage each record is refused, instead of the call failing
@@ -65,6 +69,9 @@ func (sc scenario) policy() Policy {
 	if sc.inFlight > 0 {
 		p.InFlight = sc.inFlight
 	}
+	if sc.oneByOne {
+		p.MaxRecords, p.InFlight = 0, 0
+	}
 	p.Lease, p.Timeout = 6*time.Second, 3*time.Second
 	if sc.timeout > 0 {
 		p.Timeout = sc.timeout
@@ -73,6 +80,13 @@ func (sc scenario) policy() Policy {
 	p.Retry.Initial, p.Retry.Max = 200*time.Millisecond, 10*time.Second
 	p.BlockOnDead, p.HoldUncertain = sc.block, sc.hold
 	return p
+}
+
+func (sc scenario) prefers() core.Preferences {
+	if sc.oneByOne {
+		return core.Preferences{MaxRecords: 1, InFlight: 6}
+	}
+	return core.Preferences{}
 }
 
 func (sc scenario) fails() float64 {
@@ -132,6 +146,12 @@ func scenarios() []scenario {
 		with("more keys wait than can be named", func(sc *scenario) {
 			sc.exclude, sc.longTx, sc.flaky, sc.keys, sc.rows, sc.unkeyed = 2, 0.3, 0.4, 20, 80, 0.3
 		}),
+		with("one record a call", func(sc *scenario) {
+			sc.oneByOne, sc.rows, sc.keys, sc.flaky, sc.throttle, sc.sinkScope, sc.kills, sc.pluginKills, sc.lost = true, 80, 20, 0.2, 0.05, 0.1, 1, 1, 0.05
+		}),
+		with("one record a call, outage, refusing", func(sc *scenario) {
+			sc.oneByOne, sc.rows, sc.keys, sc.refusing, sc.outageAt, sc.outage, sc.seconds = true, 150, 100, true, 5*time.Second, 20*time.Second, 60
+		}),
 		with("unordered", func(sc *scenario) { sc.unordered, sc.flaky, sc.kills, sc.lost = true, 0.3, 2, 0.05 }),
 	}
 }
@@ -155,6 +175,7 @@ func anything(seed uint64) scenario {
 		throttle: some(0.3, 0.2), bad: some(0.3, 0.1), flaky: some(0.5, 0.4), killPlugin: some(0.2, 0.03), hang: some(0.2, 0.02), spoil: some(0.1, 0.04),
 		killWorker: some(0.1, 0.02), rollback: some(0.5, 0.3), longTx: some(0.4, 0.3), careless: yes(0.1), early: yes(0.2),
 	}
+	sc.oneByOne, sc.sinkScope = yes(0.15), some(0.3, 0.3)
 	if yes(0.2) {
 		sc.exclude = 1 + r.IntN(3)
 	}

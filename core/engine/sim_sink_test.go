@@ -134,7 +134,7 @@ func (s *sim) outcome(call *simCall, r *core.Record, done map[rowID]bool) core.O
 		if unknown && s.chance(0.5) {
 			s.confirm(c, r)
 		}
-		return core.Outcome{Kind: core.Retryable, Unknown: unknown}
+		return core.Outcome{Kind: core.Retryable, Unknown: unknown, Scope: s.scope()}
 	case kind == "killplugin":
 		c.pluginDies()
 		return core.Outcome{}
@@ -149,6 +149,14 @@ func (s *sim) outcome(call *simCall, r *core.Record, done map[rowID]bool) core.O
 	}
 	s.confirm(c, r)
 	return core.Outcome{Kind: core.Delivered}
+}
+
+// scope is what a failure is said to be about: the record, its key, now and then the sink.
+func (s *sim) scope() core.Scope {
+	if s.faulty(s.sc.sinkScope) {
+		return core.ScopeSink
+	}
+	return core.Scope(s.rng.IntN(int(core.ScopeSink)))
 }
 
 // pluginDies ends the sink's process: its calls fail, and for a while there is none.

@@ -194,7 +194,7 @@ func (s *sim) startWorker() {
 	for i, t := range s.tables {
 		c := &simConn{w: w, table: i, source: t, running: map[*batch]*simCall{}, ahead: map[int]core.Page{}}
 		c.m = newMachine(&Connector{
-			Name: "sim", Policy: s.sc.policy(), Gate: w.gate, Log: slog.New(slog.DiscardHandler),
+			Name: "sim", Policy: s.sc.policy(), Prefers: s.sc.prefers(), Gate: w.gate, Log: slog.New(slog.DiscardHandler),
 		}, rand.New(rand.NewPCG(s.rng.Uint64(), 2)))
 		c.m.off = s.sc.off
 		if s.sc.exclude > 0 {

@@ -139,6 +139,9 @@ func (m *machine) apply(p *partition, s *step, now time.Duration) {
 	}
 	for _, b := range s.settled {
 		for i, e := range b.entries {
+			if v := s.verdicts[b][i]; v.write {
+				m.noteLoss(e.row.Record.ID, v.settlement)
+			}
 			m.applyVerdict(p, e, s.verdicts[b][i], now)
 		}
 	}

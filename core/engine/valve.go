@@ -23,7 +23,8 @@ type valve struct {
 const (
 	valveBase     = 50 * time.Millisecond
 	valveLimit    = 30 * time.Second
-	alikeLimit    = 3                // batches that fail alike before the valve closes
+	alikeLimit    = 3                // batches that fail alike before the valve closes, if they have
+	alikeRecords  = 256              // records or more together
 	alikeBackoff  = 10 * time.Second // such failures may be the records' own: look again soon
 	quarantine    = 5 * time.Minute
 	throttleLimit = time.Hour
@@ -41,18 +42,22 @@ func (v *valve) open(now time.Duration) (bool, time.Duration) {
 	}
 }
 
-// size limits the records of the next batch. A probe is one record: it costs little, and a single bad record that fails
-// whole calls cannot hide behind others. After batches that failed alike probes double, so that a sink that refuses
-// everything charges few records, and many bad ones at the front are passed all the same.
+// size limits the records of a probe. It is one: that costs little, and a single bad record that fails whole calls cannot
+// hide behind others. After batches that failed alike probes double, so that a sink that refuses everything charges few
+// records, and many bad ones at the front are passed all the same.
 func (v *valve) size(limit int) int {
-	switch {
-	case v.reason == "":
-		return limit
-	case v.alike == 0:
+	if v.alike == 0 {
 		return 1
-	default:
-		return min(limit, 1<<min(v.failures-1, 16))
 	}
+	return min(limit, 1<<min(v.failures-1, 16))
+}
+
+// failAlike notes a batch in which every record failed retryably and reports whether there were enough of them to hold
+// it against the sink: three batches, or as many as make 256 records, so that bad rows that come due together are
+// not taken for an outage where batches are small.
+func (v *valve) failAlike(ordinary int) bool {
+	v.alike++
+	return v.alike >= max(alikeLimit, alikeRecords/ordinary)
 }
 
 // began notes that a batch was formed.

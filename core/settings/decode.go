@@ -145,16 +145,18 @@ func (d *decoder) list(at string, v reflect.Value, tree any) bool {
 // text reads a value by its UnmarshalText.
 func (d *decoder) text(at string, v reflect.Value, tree any) bool {
 	s, ok := tree.(string)
-	if n, number := tree.(json.Number); number && v.Type() == bytesType {
+	if n, number := tree.(json.Number); number && isNumeric(v.Type()) {
 		s, ok = n.String(), true
 	}
 	if !ok {
 		want := "a string"
-		switch v.Type() {
-		case durationType:
+		switch {
+		case v.Type() == durationType:
 			want = strings.TrimPrefix(errDuration.Error(), "must be ")
-		case bytesType:
+		case v.Type() == bytesType:
 			want = strings.TrimPrefix(errBytes.Error(), "must be ")
+		case isNumeric(v.Type()):
+			want = "a string or a number"
 		}
 		return d.mistyped(at, want, tree)
 	}

@@ -137,6 +137,27 @@ func TestNoMessageContainsAValue(t *testing.T) {
 	}
 }
 
+// code is a text type that takes bare numbers too.
+type code string
+
+func (c *code) UnmarshalText(text []byte) error { *c = code(text); return nil }
+func (c *code) Numeric()                        {}
+
+func TestDecodeTakesBareNumbersWhereATypeSaysSo(t *testing.T) {
+	var c struct {
+		Codes []code `json:"codes"`
+	}
+	if diags := settings.Decode([]byte(`{"codes": [404, "5xx"]}`), &c); len(diags) > 0 || !slices.Equal(c.Codes, []code{"404", "5xx"}) {
+		t.Errorf("%v, %s", c.Codes, lines(diags))
+	}
+	if diags := settings.Decode([]byte(`{"codes": [true]}`), &c); len(diags) != 1 || diags[0].Message != "must be a string or a number" {
+		t.Errorf("a truth value: %s", lines(diags))
+	}
+	if schema := string(settings.Schema(c)); !strings.Contains(schema, `"integer",`) {
+		t.Error(schema)
+	}
+}
+
 func lines(diags []core.Diagnostic) string {
 	var b strings.Builder
 	for _, d := range diags {

@@ -14,7 +14,7 @@
 //	}
 //
 // Fields may be strings, bools, integers, floats, structs, slices, maps with string keys, pointers to any of these
-// (absent or null: nil), Duration, Bytes, Secret, and types with an UnmarshalText method. A field needs a json tag with
+// (absent or null: nil), Duration, Bytes, Secret, and types with an UnmarshalText method (Numeric ones take bare numbers too). A field needs a json tag with
 // its name; json:"-" leaves it alone. The other tags:
 //
 //   - required:"true": the key must be there, and a string, list, map or secret must not be empty.

@@ -116,6 +116,8 @@ func typeSchema(t reflect.Type) map[string]any {
 		return map[string]any{"type": []string{"integer", "string"}, "pattern": bytesPattern}
 	case t == secretType:
 		return map[string]any{"type": "string", "x-secret": true}
+	case isNumeric(t):
+		return map[string]any{"type": []string{"integer", "string"}}
 	case isText(t):
 		return map[string]any{"type": "string"}
 	}

@@ -28,10 +28,20 @@ var (
 	bytesType    = reflect.TypeFor[Bytes]()
 	secretType   = reflect.TypeFor[Secret]()
 	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
+	numericType  = reflect.TypeFor[Numeric]()
 )
+
+// Numeric is a type with an UnmarshalText method whose values may also be bare numbers, such as a size or a status code.
+type Numeric interface {
+	encoding.TextUnmarshaler
+	Numeric()
+}
 
 // isText says whether values of t are read from a string by UnmarshalText.
 func isText(t reflect.Type) bool { return reflect.PointerTo(t).Implements(textType) }
+
+// isNumeric says whether a bare number will do for one of these too.
+func isNumeric(t reflect.Type) bool { return reflect.PointerTo(t).Implements(numericType) }
 
 // fields reads the tags of a struct type. A mistake in them is the author's, so it panics.
 func fields(t reflect.Type) []field {

@@ -74,6 +74,9 @@ func (b *Bytes) UnmarshalText(text []byte) error {
 // MarshalText writes what UnmarshalText reads.
 func (b Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
 
+// Numeric says that a bare number is bytes.
+func (b *Bytes) Numeric() {}
+
 // String uses the largest binary unit that loses nothing.
 func (b Bytes) String() string {
 	for _, u := range [...]struct {

@@ -1,3 +1,3 @@
 // Package quickstart is the smallest example: run.sh shows an application with an outbox in SQLite, and connectd
-// relaying it to a file.
+// relaying it as signed webhooks to a receiver.
 package quickstart

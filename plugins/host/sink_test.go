@@ -42,7 +42,7 @@ func TestDeliversThroughTheProcess(t *testing.T) {
 		t.Fatalf("%d outcomes, first %v", len(outcomes), outcomes[0])
 	}
 	st := s.Status()
-	if st.State != Running || st.PID == 0 || st.Version != "1.2.3" || st.Description.Limits.MaxInFlight != 4 || st.Restarts != 0 {
+	if st.State != Running || st.PID == 0 || st.Version != "1.2.3" || st.Description.Limits.MaxInFlight != 3 || st.Restarts != 0 {
 		t.Errorf("status %+v", st)
 	}
 }
@@ -246,6 +246,9 @@ func TestIsACoreSink(t *testing.T) {
 	}
 	if err := s.Open(ctx); err != nil {
 		t.Fatal(err)
+	}
+	if d, err := s.Describe(ctx); err != nil || d.Limits.MaxInFlight != 3 || d.Prefers.MaxRecords != 2 || d.Prefers.InFlight != 1 {
+		t.Fatalf("with its settings the sink describes itself as %+v, %v", d, err)
 	}
 	if _, err := s.Deliver(ctx, batchOf(2)); err != nil {
 		t.Fatal(err)

@@ -6,11 +6,13 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/connectd/connectd/plugins"
 )
 
 // Spec says which process serves a connector's sink and how it is started.
 type Spec struct {
-	Connector string // for logs
+	Connector string // for logs, and told to the process
 	Plugin    string // the sink's name, for logs
 	// Path and Args are the program: what Find returned, or this binary itself for a bundled sink; absolute. No secret
 	// belongs into Args. The process has a working directory of its own, so no relative path does either.
@@ -55,7 +57,7 @@ var passedOn = []string{
 
 // env is the plugin's environment without what the handshake adds.
 func (s *Spec) env() []string {
-	var env []string
+	env := []string{plugins.ConnectorVariable + "=" + s.Connector}
 	for _, name := range passedOn {
 		if value, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+value)

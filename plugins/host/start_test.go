@@ -181,7 +181,7 @@ func TestThePluginSeesNothingOfTheDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	parts := bytes.SplitN(d.Schema, []byte("\n"), 3)
-	allowed := map[string]bool{"GIVEN": true, "WANTED": true, "GORACE": true, "TMPDIR": true, "CONNECTD_SINK_PLUGIN": true}
+	allowed := map[string]bool{"GIVEN": true, "WANTED": true, "GORACE": true, "TMPDIR": true, "CONNECTD_SINK_PLUGIN": true, "CONNECTD_CONNECTOR": true}
 	for _, name := range passedOn {
 		allowed[name] = true
 	}
@@ -192,7 +192,7 @@ func TestThePluginSeesNothingOfTheDaemon(t *testing.T) {
 			t.Errorf("the plugin sees %s", name)
 		}
 	}
-	if !seen["WANTED"] || !seen["GIVEN"] || !seen["TZ"] {
+	if !seen["WANTED"] || !seen["GIVEN"] || !seen["TZ"] || !seen["CONNECTD_CONNECTOR"] {
 		t.Errorf("the plugin sees only %s", parts[0])
 	}
 	if !strings.HasPrefix(string(parts[1]), spec.RuntimeDir+"/"+usedName) {

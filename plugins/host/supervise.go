@@ -124,6 +124,9 @@ func (s *Sink) prepare(ctx context.Context, p *process) error {
 // open tries until the sink is open or the process has ended. A process that answers neither Open nor a probe is given
 // up.
 func (s *Sink) open(ctx context.Context, p *process) error {
+	if err := s.describeAgain(ctx, p); err != nil {
+		return err
+	}
 	s.update(func() { s.status.State = Opening })
 	for failures := 0; ; failures++ {
 		call, cancel := context.WithTimeout(ctx, s.timing.open)
@@ -149,6 +152,18 @@ func (s *Sink) open(ctx context.Context, p *process) error {
 			return err
 		}
 	}
+}
+
+// describeAgain asks for the limits and preferences that belong to the settings.
+func (s *Sink) describeAgain(ctx context.Context, p *process) error {
+	ctx, cancel := context.WithTimeout(ctx, s.spec.startTimeout())
+	defer cancel()
+	d, err := p.sink.Describe(ctx)
+	if err != nil {
+		return p.explain(ctx, err)
+	}
+	s.update(func() { s.status.Description.Limits, s.status.Description.Prefers = d.Limits, d.Prefers })
+	return nil
 }
 
 // awaitSettings returns the settings, when Spec or Configure has brought them.

@@ -133,13 +133,17 @@ func (g *generatedPlugin) Deliver(_ context.Context, req *proto.DeliverRequest) 
 
 // tortured is the sink of the torture plugin.
 type tortured struct {
-	mode string
-	args []string
+	mode       string
+	args       []string
+	configured bool
 }
 
 func (s *tortured) Describe(context.Context) (core.Description, error) {
 	d := core.Description{Name: "torture", Version: "1.2.3", Schema: []byte(`{"type":"object"}`),
 		Limits: core.Limits{MaxRecords: 500, MaxInFlight: 4}}
+	if s.configured {
+		d.Limits.MaxInFlight, d.Prefers.MaxRecords, d.Prefers.InFlight = 3, 2, 1
+	}
 	if s.mode == "environment" {
 		var names []string
 		for _, e := range os.Environ() {
@@ -160,6 +164,7 @@ func (s *tortured) Configure(_ context.Context, settings []byte) ([]core.Diagnos
 			{Pointer: "", Message: "old style", Warning: true},
 		}, nil
 	}
+	s.configured = true
 	return nil, nil
 }
 

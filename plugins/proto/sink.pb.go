@@ -173,6 +173,7 @@ type DescribeResponse struct {
 	SettingsSchema []byte                 `protobuf:"bytes,3,opt,name=settings_schema,json=settingsSchema,proto3" json:"settings_schema,omitempty"` // JSON Schema, draft 2020-12
 	Limits         *Limits                `protobuf:"bytes,4,opt,name=limits,proto3" json:"limits,omitempty"`
 	Sdk            string                 `protobuf:"bytes,5,opt,name=sdk,proto3" json:"sdk,omitempty"` // "go", "python": for people
+	Prefers        *Preferences           `protobuf:"bytes,6,opt,name=prefers,proto3" json:"prefers,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -242,6 +243,66 @@ func (x *DescribeResponse) GetSdk() string {
 	return ""
 }
 
+func (x *DescribeResponse) GetPrefers() *Preferences {
+	if x != nil {
+		return x.Prefers
+	}
+	return nil
+}
+
+// Preferences are used where the operator has no say; 0 leaves it to the host.
+type Preferences struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	MaxRecords    uint32                 `protobuf:"varint,1,opt,name=max_records,json=maxRecords,proto3" json:"max_records,omitempty"` // in a batch
+	InFlight      uint32                 `protobuf:"varint,2,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`       // concurrent Deliver calls
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Preferences) Reset() {
+	*x = Preferences{}
+	mi := &file_sink_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Preferences) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Preferences) ProtoMessage() {}
+
+func (x *Preferences) ProtoReflect() protoreflect.Message {
+	mi := &file_sink_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Preferences.ProtoReflect.Descriptor instead.
+func (*Preferences) Descriptor() ([]byte, []int) {
+	return file_sink_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Preferences) GetMaxRecords() uint32 {
+	if x != nil {
+		return x.MaxRecords
+	}
+	return 0
+}
+
+func (x *Preferences) GetInFlight() uint32 {
+	if x != nil {
+		return x.InFlight
+	}
+	return 0
+}
+
 // Limits are ceilings a sink asks for; 0 means none.
 type Limits struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
@@ -255,7 +316,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_sink_proto_msgTypes[2]
+	mi := &file_sink_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -267,7 +328,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_sink_proto_msgTypes[2]
+	mi := &file_sink_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -280,7 +341,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_sink_proto_rawDescGZIP(), []int{2}
+	return file_sink_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Limits) GetMaxRecords() uint32 {
@@ -321,7 +382,7 @@ type ConfigureRequest struct {
 
 func (x *ConfigureRequest) Reset() {
 	*x = ConfigureRequest{}
-	mi := &file_sink_proto_msgTypes[3]
+	mi := &file_sink_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -333,7 +394,7 @@ func (x *ConfigureRequest) String() string {
 func (*ConfigureRequest) ProtoMessage() {}
 
 func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sink_proto_msgTypes[3]
+	mi := &file_sink_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -346,7 +407,7 @@ func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureRequest.ProtoReflect.Descriptor instead.
 func (*ConfigureRequest) Descriptor() ([]byte, []int) {
-	return file_sink_proto_rawDescGZIP(), []int{3}
+	return file_sink_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ConfigureRequest) GetSettings() []byte {
@@ -372,7 +433,7 @@ type ConfigureResponse struct {
 
 func (x *ConfigureResponse) Reset() {
 	*x = ConfigureResponse{}
-	mi := &file_sink_proto_msgTypes[4]
+	mi := &file_sink_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -384,7 +445,7 @@ func (x *ConfigureResponse) String() string {
 func (*ConfigureResponse) ProtoMessage() {}
 
 func (x *ConfigureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sink_proto_msgTypes[4]
+	mi := &file_sink_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -397,7 +458,7 @@ func (x *ConfigureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureResponse.ProtoReflect.Descriptor instead.
 func (*ConfigureResponse) Descriptor() ([]byte, []int) {
-	return file_sink_proto_rawDescGZIP(), []int{4}
+	return file_sink_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ConfigureResponse) GetDiagnostics() []*Diagnostic {
@@ -419,7 +480,7 @@ type Diagnostic struct {
 
 func (x *Diagnostic) Reset() {
 	*x = Diagnostic{}
-	mi := &file_sink_proto_msgTypes[5]
+	mi := &file_sink_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -431,7 +492,7 @@ func (x *Diagnostic) String() string {
 func (*Diagnostic) ProtoMessage() {}
 
 func (x *Diagnostic) ProtoReflect() protoreflect.Message {
-	mi := &file_sink_proto_msgTypes[5]
+	mi := &file_sink_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -444,7 +505,7 @@ func (x *Diagnostic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Diagnostic.ProtoReflect.Descriptor instead.
 func (*Diagnostic) Descriptor() ([]byte, []int) {
-	return file_sink_proto_rawDescGZIP(), []int{5}
+	return file_sink_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Diagnostic) GetPointer() string {
@@ -476,7 +537,7 @@ type OpenRequest struct {
 
 func (x *OpenRequest) Reset() {
 	*x = OpenRequest{}
-	mi := &file_sink_proto_msgTypes[6]
+	mi := &file_sink_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -488,7 +549,7 @@ func (x *OpenRequest) String() string {
 func (*OpenRequest) ProtoMessage() {}
 
 func (x *OpenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sink_proto_msgTypes[6]
+	mi := &file_sink_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -501,7 +562,7 @@ func (x *OpenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenRequest.ProtoReflect.Descriptor instead.
 func (*OpenRequest) Descriptor() ([]byte, []int) {
-	return file_sink_proto_rawDescGZIP(), []int{6}
+	return file_sink_proto_rawDescGZIP(), []int{7}
 }
 
 type OpenResponse struct {
@@ -512,7 +573,7 @@ type OpenResponse struct {
 
 func (x *OpenResponse) Reset() {
 	*x = OpenResponse{}
-	mi := &file_sink_proto_msgTypes[7]
+	mi := &file_sink_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -524,7 +585,7 @@ func (x *OpenResponse) String() string {
 func (*OpenResponse) ProtoMessage() {}
 
 func (x *OpenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sink_proto_msgTypes[7]
+	mi := &file_sink_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -537,7 +598,7 @@ func (x *OpenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenResponse.ProtoReflect.Descriptor instead.
 func (*OpenResponse) Descriptor() ([]byte, []int) {
-	return file_sink_proto_rawDescGZIP(), []int{7}
+	return file_sink_proto_rawDescGZIP(), []int{8}
 }
 
 type DeliverRequest struct {
@@ -549,7 +610,7 @@ type DeliverRequest struct {
 
 func (x *DeliverRequest) Reset() {
 	*x = DeliverRequest{}
-	mi := &file_sink_proto_msgTypes[8]
+	mi := &file_sink_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -561,7 +622,7 @@ func (x *DeliverRequest) String() string {
 func (*DeliverRequest) ProtoMessage() {}
 
 func (x *DeliverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sink_proto_msgTypes[8]
+	mi := &file_sink_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -574,7 +635,7 @@ func (x *DeliverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliverRequest.ProtoReflect.Descriptor instead.
 func (*DeliverRequest) Descriptor() ([]byte, []int) {
-	return file_sink_proto_rawDescGZIP(), []int{8}
+	return file_sink_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DeliverRequest) GetRecords() []*Record {
@@ -604,7 +665,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_sink_proto_msgTypes[9]
+	mi := &file_sink_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -616,7 +677,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_sink_proto_msgTypes[9]
+	mi := &file_sink_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -629,7 +690,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_sink_proto_rawDescGZIP(), []int{9}
+	return file_sink_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Record) GetId() []byte {
@@ -719,7 +780,7 @@ type Header struct {
 
 func (x *Header) Reset() {
 	*x = Header{}
-	mi := &file_sink_proto_msgTypes[10]
+	mi := &file_sink_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -731,7 +792,7 @@ func (x *Header) String() string {
 func (*Header) ProtoMessage() {}
 
 func (x *Header) ProtoReflect() protoreflect.Message {
-	mi := &file_sink_proto_msgTypes[10]
+	mi := &file_sink_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -744,7 +805,7 @@ func (x *Header) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Header.ProtoReflect.Descriptor instead.
 func (*Header) Descriptor() ([]byte, []int) {
-	return file_sink_proto_rawDescGZIP(), []int{10}
+	return file_sink_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Header) GetName() string {
@@ -774,7 +835,7 @@ type DeliverResponse struct {
 
 func (x *DeliverResponse) Reset() {
 	*x = DeliverResponse{}
-	mi := &file_sink_proto_msgTypes[11]
+	mi := &file_sink_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -786,7 +847,7 @@ func (x *DeliverResponse) String() string {
 func (*DeliverResponse) ProtoMessage() {}
 
 func (x *DeliverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sink_proto_msgTypes[11]
+	mi := &file_sink_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -799,7 +860,7 @@ func (x *DeliverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliverResponse.ProtoReflect.Descriptor instead.
 func (*DeliverResponse) Descriptor() ([]byte, []int) {
-	return file_sink_proto_rawDescGZIP(), []int{11}
+	return file_sink_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DeliverResponse) GetDelivered() uint32 {
@@ -832,7 +893,7 @@ type Exception struct {
 
 func (x *Exception) Reset() {
 	*x = Exception{}
-	mi := &file_sink_proto_msgTypes[12]
+	mi := &file_sink_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -844,7 +905,7 @@ func (x *Exception) String() string {
 func (*Exception) ProtoMessage() {}
 
 func (x *Exception) ProtoReflect() protoreflect.Message {
-	mi := &file_sink_proto_msgTypes[12]
+	mi := &file_sink_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -857,7 +918,7 @@ func (x *Exception) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exception.ProtoReflect.Descriptor instead.
 func (*Exception) Descriptor() ([]byte, []int) {
-	return file_sink_proto_rawDescGZIP(), []int{12}
+	return file_sink_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Exception) GetIndex() uint32 {
@@ -917,7 +978,7 @@ type HealthRequest struct {
 
 func (x *HealthRequest) Reset() {
 	*x = HealthRequest{}
-	mi := &file_sink_proto_msgTypes[13]
+	mi := &file_sink_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -929,7 +990,7 @@ func (x *HealthRequest) String() string {
 func (*HealthRequest) ProtoMessage() {}
 
 func (x *HealthRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sink_proto_msgTypes[13]
+	mi := &file_sink_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -942,7 +1003,7 @@ func (x *HealthRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthRequest.ProtoReflect.Descriptor instead.
 func (*HealthRequest) Descriptor() ([]byte, []int) {
-	return file_sink_proto_rawDescGZIP(), []int{13}
+	return file_sink_proto_rawDescGZIP(), []int{14}
 }
 
 type HealthResponse struct {
@@ -953,7 +1014,7 @@ type HealthResponse struct {
 
 func (x *HealthResponse) Reset() {
 	*x = HealthResponse{}
-	mi := &file_sink_proto_msgTypes[14]
+	mi := &file_sink_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -965,7 +1026,7 @@ func (x *HealthResponse) String() string {
 func (*HealthResponse) ProtoMessage() {}
 
 func (x *HealthResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sink_proto_msgTypes[14]
+	mi := &file_sink_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -978,7 +1039,7 @@ func (x *HealthResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthResponse.ProtoReflect.Descriptor instead.
 func (*HealthResponse) Descriptor() ([]byte, []int) {
-	return file_sink_proto_rawDescGZIP(), []int{14}
+	return file_sink_proto_rawDescGZIP(), []int{15}
 }
 
 type CloseRequest struct {
@@ -989,7 +1050,7 @@ type CloseRequest struct {
 
 func (x *CloseRequest) Reset() {
 	*x = CloseRequest{}
-	mi := &file_sink_proto_msgTypes[15]
+	mi := &file_sink_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1001,7 +1062,7 @@ func (x *CloseRequest) String() string {
 func (*CloseRequest) ProtoMessage() {}
 
 func (x *CloseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sink_proto_msgTypes[15]
+	mi := &file_sink_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1014,7 +1075,7 @@ func (x *CloseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseRequest.ProtoReflect.Descriptor instead.
 func (*CloseRequest) Descriptor() ([]byte, []int) {
-	return file_sink_proto_rawDescGZIP(), []int{15}
+	return file_sink_proto_rawDescGZIP(), []int{16}
 }
 
 type CloseResponse struct {
@@ -1025,7 +1086,7 @@ type CloseResponse struct {
 
 func (x *CloseResponse) Reset() {
 	*x = CloseResponse{}
-	mi := &file_sink_proto_msgTypes[16]
+	mi := &file_sink_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1037,7 +1098,7 @@ func (x *CloseResponse) String() string {
 func (*CloseResponse) ProtoMessage() {}
 
 func (x *CloseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sink_proto_msgTypes[16]
+	mi := &file_sink_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1050,7 +1111,7 @@ func (x *CloseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseResponse.ProtoReflect.Descriptor instead.
 func (*CloseResponse) Descriptor() ([]byte, []int) {
-	return file_sink_proto_rawDescGZIP(), []int{16}
+	return file_sink_proto_rawDescGZIP(), []int{17}
 }
 
 var File_sink_proto protoreflect.FileDescriptor
@@ -1059,13 +1120,18 @@ const file_sink_proto_rawDesc = "" +
 	"\n" +
 	"\n" +
 	"sink.proto\x12\x10connectd.sink.v1\"\x11\n" +
-	"\x0fDescribeRequest\"\xad\x01\n" +
+	"\x0fDescribeRequest\"\xe6\x01\n" +
 	"\x10DescribeResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12'\n" +
 	"\x0fsettings_schema\x18\x03 \x01(\fR\x0esettingsSchema\x120\n" +
 	"\x06limits\x18\x04 \x01(\v2\x18.connectd.sink.v1.LimitsR\x06limits\x12\x10\n" +
-	"\x03sdk\x18\x05 \x01(\tR\x03sdk\"\x94\x01\n" +
+	"\x03sdk\x18\x05 \x01(\tR\x03sdk\x127\n" +
+	"\aprefers\x18\x06 \x01(\v2\x1d.connectd.sink.v1.PreferencesR\aprefers\"K\n" +
+	"\vPreferences\x12\x1f\n" +
+	"\vmax_records\x18\x01 \x01(\rR\n" +
+	"maxRecords\x12\x1b\n" +
+	"\tin_flight\x18\x02 \x01(\rR\binFlight\"\x94\x01\n" +
 	"\x06Limits\x12\x1f\n" +
 	"\vmax_records\x18\x01 \x01(\rR\n" +
 	"maxRecords\x12\x1b\n" +
@@ -1155,53 +1221,55 @@ func file_sink_proto_rawDescGZIP() []byte {
 }
 
 var file_sink_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_sink_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_sink_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_sink_proto_goTypes = []any{
 	(Outcome)(0),              // 0: connectd.sink.v1.Outcome
 	(Scope)(0),                // 1: connectd.sink.v1.Scope
 	(*DescribeRequest)(nil),   // 2: connectd.sink.v1.DescribeRequest
 	(*DescribeResponse)(nil),  // 3: connectd.sink.v1.DescribeResponse
-	(*Limits)(nil),            // 4: connectd.sink.v1.Limits
-	(*ConfigureRequest)(nil),  // 5: connectd.sink.v1.ConfigureRequest
-	(*ConfigureResponse)(nil), // 6: connectd.sink.v1.ConfigureResponse
-	(*Diagnostic)(nil),        // 7: connectd.sink.v1.Diagnostic
-	(*OpenRequest)(nil),       // 8: connectd.sink.v1.OpenRequest
-	(*OpenResponse)(nil),      // 9: connectd.sink.v1.OpenResponse
-	(*DeliverRequest)(nil),    // 10: connectd.sink.v1.DeliverRequest
-	(*Record)(nil),            // 11: connectd.sink.v1.Record
-	(*Header)(nil),            // 12: connectd.sink.v1.Header
-	(*DeliverResponse)(nil),   // 13: connectd.sink.v1.DeliverResponse
-	(*Exception)(nil),         // 14: connectd.sink.v1.Exception
-	(*HealthRequest)(nil),     // 15: connectd.sink.v1.HealthRequest
-	(*HealthResponse)(nil),    // 16: connectd.sink.v1.HealthResponse
-	(*CloseRequest)(nil),      // 17: connectd.sink.v1.CloseRequest
-	(*CloseResponse)(nil),     // 18: connectd.sink.v1.CloseResponse
+	(*Preferences)(nil),       // 4: connectd.sink.v1.Preferences
+	(*Limits)(nil),            // 5: connectd.sink.v1.Limits
+	(*ConfigureRequest)(nil),  // 6: connectd.sink.v1.ConfigureRequest
+	(*ConfigureResponse)(nil), // 7: connectd.sink.v1.ConfigureResponse
+	(*Diagnostic)(nil),        // 8: connectd.sink.v1.Diagnostic
+	(*OpenRequest)(nil),       // 9: connectd.sink.v1.OpenRequest
+	(*OpenResponse)(nil),      // 10: connectd.sink.v1.OpenResponse
+	(*DeliverRequest)(nil),    // 11: connectd.sink.v1.DeliverRequest
+	(*Record)(nil),            // 12: connectd.sink.v1.Record
+	(*Header)(nil),            // 13: connectd.sink.v1.Header
+	(*DeliverResponse)(nil),   // 14: connectd.sink.v1.DeliverResponse
+	(*Exception)(nil),         // 15: connectd.sink.v1.Exception
+	(*HealthRequest)(nil),     // 16: connectd.sink.v1.HealthRequest
+	(*HealthResponse)(nil),    // 17: connectd.sink.v1.HealthResponse
+	(*CloseRequest)(nil),      // 18: connectd.sink.v1.CloseRequest
+	(*CloseResponse)(nil),     // 19: connectd.sink.v1.CloseResponse
 }
 var file_sink_proto_depIdxs = []int32{
-	4,  // 0: connectd.sink.v1.DescribeResponse.limits:type_name -> connectd.sink.v1.Limits
-	7,  // 1: connectd.sink.v1.ConfigureResponse.diagnostics:type_name -> connectd.sink.v1.Diagnostic
-	11, // 2: connectd.sink.v1.DeliverRequest.records:type_name -> connectd.sink.v1.Record
-	12, // 3: connectd.sink.v1.Record.headers:type_name -> connectd.sink.v1.Header
-	14, // 4: connectd.sink.v1.DeliverResponse.exceptions:type_name -> connectd.sink.v1.Exception
-	0,  // 5: connectd.sink.v1.Exception.outcome:type_name -> connectd.sink.v1.Outcome
-	1,  // 6: connectd.sink.v1.Exception.scope:type_name -> connectd.sink.v1.Scope
-	2,  // 7: connectd.sink.v1.Sink.Describe:input_type -> connectd.sink.v1.DescribeRequest
-	5,  // 8: connectd.sink.v1.Sink.Configure:input_type -> connectd.sink.v1.ConfigureRequest
-	8,  // 9: connectd.sink.v1.Sink.Open:input_type -> connectd.sink.v1.OpenRequest
-	10, // 10: connectd.sink.v1.Sink.Deliver:input_type -> connectd.sink.v1.DeliverRequest
-	15, // 11: connectd.sink.v1.Sink.Health:input_type -> connectd.sink.v1.HealthRequest
-	17, // 12: connectd.sink.v1.Sink.Close:input_type -> connectd.sink.v1.CloseRequest
-	3,  // 13: connectd.sink.v1.Sink.Describe:output_type -> connectd.sink.v1.DescribeResponse
-	6,  // 14: connectd.sink.v1.Sink.Configure:output_type -> connectd.sink.v1.ConfigureResponse
-	9,  // 15: connectd.sink.v1.Sink.Open:output_type -> connectd.sink.v1.OpenResponse
-	13, // 16: connectd.sink.v1.Sink.Deliver:output_type -> connectd.sink.v1.DeliverResponse
-	16, // 17: connectd.sink.v1.Sink.Health:output_type -> connectd.sink.v1.HealthResponse
-	18, // 18: connectd.sink.v1.Sink.Close:output_type -> connectd.sink.v1.CloseResponse
-	13, // [13:19] is the sub-list for method output_type
-	7,  // [7:13] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	5,  // 0: connectd.sink.v1.DescribeResponse.limits:type_name -> connectd.sink.v1.Limits
+	4,  // 1: connectd.sink.v1.DescribeResponse.prefers:type_name -> connectd.sink.v1.Preferences
+	8,  // 2: connectd.sink.v1.ConfigureResponse.diagnostics:type_name -> connectd.sink.v1.Diagnostic
+	12, // 3: connectd.sink.v1.DeliverRequest.records:type_name -> connectd.sink.v1.Record
+	13, // 4: connectd.sink.v1.Record.headers:type_name -> connectd.sink.v1.Header
+	15, // 5: connectd.sink.v1.DeliverResponse.exceptions:type_name -> connectd.sink.v1.Exception
+	0,  // 6: connectd.sink.v1.Exception.outcome:type_name -> connectd.sink.v1.Outcome
+	1,  // 7: connectd.sink.v1.Exception.scope:type_name -> connectd.sink.v1.Scope
+	2,  // 8: connectd.sink.v1.Sink.Describe:input_type -> connectd.sink.v1.DescribeRequest
+	6,  // 9: connectd.sink.v1.Sink.Configure:input_type -> connectd.sink.v1.ConfigureRequest
+	9,  // 10: connectd.sink.v1.Sink.Open:input_type -> connectd.sink.v1.OpenRequest
+	11, // 11: connectd.sink.v1.Sink.Deliver:input_type -> connectd.sink.v1.DeliverRequest
+	16, // 12: connectd.sink.v1.Sink.Health:input_type -> connectd.sink.v1.HealthRequest
+	18, // 13: connectd.sink.v1.Sink.Close:input_type -> connectd.sink.v1.CloseRequest
+	3,  // 14: connectd.sink.v1.Sink.Describe:output_type -> connectd.sink.v1.DescribeResponse
+	7,  // 15: connectd.sink.v1.Sink.Configure:output_type -> connectd.sink.v1.ConfigureResponse
+	10, // 16: connectd.sink.v1.Sink.Open:output_type -> connectd.sink.v1.OpenResponse
+	14, // 17: connectd.sink.v1.Sink.Deliver:output_type -> connectd.sink.v1.DeliverResponse
+	17, // 18: connectd.sink.v1.Sink.Health:output_type -> connectd.sink.v1.HealthResponse
+	19, // 19: connectd.sink.v1.Sink.Close:output_type -> connectd.sink.v1.CloseResponse
+	14, // [14:20] is the sub-list for method output_type
+	8,  // [8:14] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_sink_proto_init() }
@@ -1215,7 +1283,7 @@ func file_sink_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sink_proto_rawDesc), len(file_sink_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   17,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

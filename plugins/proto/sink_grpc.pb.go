@@ -36,7 +36,8 @@ const (
 // Sink is one configured sink. The host calls Describe, Configure and Open in this order, then Deliver and Health
 // concurrently, then Close; every call carries a deadline.
 type SinkClient interface {
-	// Describe needs no settings, touches nothing and answers at once.
+	// Describe needs no settings, touches nothing and answers at once. It is called again after Configure: limits and
+	// preferences may depend on the settings.
 	Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error)
 	// Configure checks the settings and, unless dry_run, keeps them. It does no I/O.
 	Configure(ctx context.Context, in *ConfigureRequest, opts ...grpc.CallOption) (*ConfigureResponse, error)
@@ -127,7 +128,8 @@ func (c *sinkClient) Close(ctx context.Context, in *CloseRequest, opts ...grpc.C
 // Sink is one configured sink. The host calls Describe, Configure and Open in this order, then Deliver and Health
 // concurrently, then Close; every call carries a deadline.
 type SinkServer interface {
-	// Describe needs no settings, touches nothing and answers at once.
+	// Describe needs no settings, touches nothing and answers at once. It is called again after Configure: limits and
+	// preferences may depend on the settings.
 	Describe(context.Context, *DescribeRequest) (*DescribeResponse, error)
 	// Configure checks the settings and, unless dry_run, keeps them. It does no I/O.
 	Configure(context.Context, *ConfigureRequest) (*ConfigureResponse, error)

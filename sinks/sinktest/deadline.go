@@ -18,7 +18,7 @@ func checkDoneContext(c *trial) {
 	if took := time.Since(start); took > c.grace {
 		c.Errorf("Deliver with a context that was done took %v", took)
 	}
-	c.wantTruth(batch, outcomes, err)
+	c.wantTruth(nil, batch, outcomes, err)
 	again := c.records(3, "b")
 	c.deliverAll(again)
 	c.wantArrived(again)

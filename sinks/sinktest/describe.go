@@ -5,7 +5,8 @@ import (
 	"reflect"
 )
 
-// checkDescribe wants the same description each time, before and after Open, with a usable schema.
+// checkDescribe wants the same description each time, before and after Open, with a usable schema. Limits and preferences
+// may depend on the settings.
 func checkDescribe(c *trial) {
 	first := c.describe()
 	if first.Name == "" || first.Version == "" {
@@ -34,8 +35,16 @@ func checkDescribe(c *trial) {
 			c.Errorf("the schema does not know the setting %q", name)
 		}
 	}
+	if first.Prefers.MaxRecords < 0 || first.Prefers.InFlight < 0 {
+		c.Errorf("a preference is negative: %+v", first.Prefers)
+	}
 	c.open()
-	if again := c.describe(); !reflect.DeepEqual(first, again) {
+	again := c.describe()
+	if third := c.describe(); !reflect.DeepEqual(again, third) {
+		c.Errorf("asked twice, the sink describes itself differently:\n%+v\n%+v", again, third)
+	}
+	first.Limits, first.Prefers = again.Limits, again.Prefers
+	if !reflect.DeepEqual(first, again) {
 		c.Errorf("after Open the sink describes itself differently:\n%+v\n%+v", first, again)
 	}
 }

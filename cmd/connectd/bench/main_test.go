@@ -4,6 +4,7 @@ package bench
 
 import (
 	"flag"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -18,15 +19,22 @@ var reportTo = flag.String("report", "", "write the figures as JSON to this `FIL
 const (
 	nullProgram    = "connectd-sink-null"
 	discardProgram = "discard"
+	// receiverProgram takes webhooks.
+	receiverProgram = "receiver"
 )
 
-// TestMain lets this test binary be the null sink's process, and the far end of a bare socket.
+// TestMain lets this test binary be the null sink's process, the far end of a bare socket, and a receiver of webhooks.
 func TestMain(m *testing.M) {
 	switch filepath.Base(os.Args[0]) {
 	case nullProgram:
 		plugins.Serve(&nullSink{})
 	case discardProgram:
 		_, _ = io.Copy(io.Discard, os.Stdin)
+	case receiverProgram:
+		if err := serveReceiver(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, "receiver:", err)
+			os.Exit(1)
+		}
 	default:
 		os.Exit(m.Run())
 	}
@@ -39,6 +47,7 @@ func BenchmarkGoals(b *testing.B) {
 	p := buildPrograms(b)
 	b.Run("drain", r.rounds(p, benchmarkDrain))
 	b.Run("boundary", r.rounds(p, benchmarkBoundary))
+	b.Run("webhook", r.rounds(p, benchmarkWebhook))
 	b.Run("latency", r.rounds(p, benchmarkLatency))
 	b.Run("idle", r.rounds(p, benchmarkIdle))
 	b.Run("start", r.rounds(p, benchmarkStart))

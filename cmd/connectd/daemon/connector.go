@@ -184,7 +184,7 @@ func (r *runner) once(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("sink: ask for its limits: %w", err)
 		}
-		if err := r.work(ctx, source, plugin, description.Limits); err != nil {
+		if err := r.work(ctx, source, plugin, description); err != nil {
 			return err
 		}
 	}
@@ -192,10 +192,10 @@ func (r *runner) once(ctx context.Context) error {
 }
 
 // work lets the engine run until ctx is done, or until it is better that another worker does this one's work.
-func (r *runner) work(ctx context.Context, source Outbox, plugin Plugin, limits core.Limits) error {
+func (r *runner) work(ctx context.Context, source Outbox, plugin Plugin, sink core.Description) error {
 	conn := &engine.Connector{
-		Name: r.Name, Source: source, Sink: plugin, Limits: limits, Policy: r.Policy, Owner: r.owner, Gate: r.gate,
-		Log: r.plain, Observer: r.observe, Info: func(s engine.Status) []byte { return r.info(s, plugin) },
+		Name: r.Name, Source: source, Sink: plugin, Limits: sink.Limits, Prefers: sink.Prefers, Policy: r.Policy,
+		Owner: r.owner, Gate: r.gate, Log: r.plain, Observer: r.observe, Info: func(s engine.Status) []byte { return r.info(s, plugin) },
 	}
 	r.mu.Lock()
 	r.conn = conn

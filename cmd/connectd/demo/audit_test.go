@@ -2,8 +2,6 @@ package demo
 
 import (
 	"context"
-	"encoding/json"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -30,7 +28,7 @@ func tradedShop(t *testing.T) *shop {
 	return s
 }
 
-// honest is what a relay without a fault writes for the shop.
+// honest is what a receiver gets of the shop when nothing goes wrong.
 func honest(t *testing.T, s *shop) (list []arrival) {
 	t.Helper()
 	rows, err := s.db.Query("SELECT id, aggregateid FROM outbox ORDER BY seq")
@@ -39,7 +37,7 @@ func honest(t *testing.T, s *shop) (list []arrival) {
 	}
 	defer rows.Close()
 	for rows.Next() {
-		a := arrival{Deliveries: 1, Payload: json.RawMessage("{}")}
+		a := arrival{Deliveries: 1, Payload: "{}"}
 		if err := rows.Scan(&a.ID, &a.Key); err != nil {
 			t.Fatal(err)
 		}
@@ -58,35 +56,28 @@ func TestAuditFindsEveryFault(t *testing.T) {
 	repeat := good[3]
 	repeat.Deliveries, repeat.PossibleDuplicate = 2, true
 	unmarked := good[3]
+	overtaken := append(append(clone(good[:3]), repeat), append(clone(good[4:]), unmarked)...)
 	for name, c := range map[string]struct {
-		list     []arrival
-		balanced bool
+		list            []arrival
+		refused, forged int
+		balanced        bool
 	}{
-		"honest":        {good, true},
-		"marked repeat": {append(clone(good), repeat), true},
-		"lost":          {append(clone(good[:5]), good[6:]...), false},
-		"lost the last": {good[:len(good)-1], false},
-		"reordered":     {append([]arrival{good[1], good[0]}, good[2:]...), false},
-		"not marked":    {append(clone(good), unmarked), false},
-		"invented":      {append(clone(good), arrival{ID: "nobody", Key: "x"}), false},
-		"rolled back":   {append(clone(good), arrival{ID: "order.placed-7", Key: "customer-07"}), false},
-		"nothing":       {nil, false},
+		"honest":            {list: good, balanced: true},
+		"marked repeat":     {list: append(clone(good), repeat), balanced: true},
+		"overtaken":         {list: overtaken, balanced: true},
+		"forged":            {list: good, refused: 1, forged: 1, balanced: true},
+		"lost":              {list: append(clone(good[:5]), good[6:]...)},
+		"lost the last":     {list: good[:len(good)-1]},
+		"reordered":         {list: append([]arrival{good[1], good[0]}, good[2:]...)},
+		"not marked":        {list: append(clone(good), unmarked)},
+		"not marked, later": {list: append(clone(overtaken), unmarked)},
+		"invented":          {list: append(clone(good), arrival{ID: "nobody", Key: "x"})},
+		"rolled back":       {list: append(clone(good), arrival{ID: "order-7", Key: "customer-07"})},
+		"a bad signature":   {list: good, refused: 2, forged: 1},
+		"believed forgery":  {list: good, refused: 0, forged: 1},
+		"nothing":           {},
 	} {
-		path := filepath.Join(t.TempDir(), "arrived.jsonl")
-		f, err := os.Create(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		enc := json.NewEncoder(f)
-		for _, a := range c.list {
-			if err := enc.Encode(a); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
-		b, err := audit(context.Background(), s, path)
+		b, err := audit(context.Background(), s, c.list, c.refused, c.forged)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,5 +1,5 @@
-// Package demo is `connectd demo`: a shop that commits orders with their commands, a daemon that relays them and is
-// killed twice, and a check of what arrived that trusts neither of them.
+// Package demo is `connectd demo`: a shop that commits orders with their commands, a daemon that relays them as webhooks
+// and is killed, a receiver that does each command once, and a check of the books that trusts none of them.
 package demo
 
 import (
@@ -37,10 +37,11 @@ const configuration = `connectors:
       path: %q
       table: outbox
     sink:
-      plugin: file
-      path: %q
+      plugin: webhook
+      url: %q
+      signing:
+        secrets: [{file: %q}]
     delivery:
-      batch: {max_records: 20}
       lease: 2s
       drain: 5s
 `
@@ -59,10 +60,15 @@ func (d *Demo) Run(ctx context.Context) (err error) {
 		}
 		_ = os.RemoveAll(dir)
 	}()
-	relay := &relay{program: d.Program, config: filepath.Join(dir, "connectd.yaml"), log: filepath.Join(dir, "connectd.log")}
-	database, arrivals := filepath.Join(dir, "shop.db"), filepath.Join(dir, "arrived.jsonl")
-	if err := os.WriteFile(relay.config, fmt.Appendf(nil, configuration, database, arrivals), 0o600); err != nil {
-		return fmt.Errorf("write the demo's configuration: %w", err)
+	secret := newSecret()
+	receiver, err := startReceiver(ctx, secret)
+	if err != nil {
+		return err
+	}
+	defer receiver.close()
+	relay, database, err := d.prepare(dir, receiver.url, secret)
+	if err != nil {
+		return err
 	}
 	s.title()
 	if err := relay.init(ctx); err != nil {
@@ -73,10 +79,10 @@ func (d *Demo) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer shop.close()
-	if err := d.play(ctx, s, shop, relay, arrivals); err != nil {
+	if err := d.play(ctx, s, shop, relay, receiver); err != nil {
 		return err
 	}
-	books, err := audit(ctx, shop, arrivals)
+	books, err := audit(ctx, shop, receiver.since(0), receiver.refusals(), forgeries)
 	if err != nil {
 		return err
 	}
@@ -87,9 +93,23 @@ func (d *Demo) Run(ctx context.Context) (err error) {
 	return nil
 }
 
-// play is the show itself: open the shop, kill the sink after a third, the daemon after two thirds, close, drain. On a
-// slow machine the acts take longer and the shop stays open for them.
-func (d *Demo) play(ctx context.Context, s *screen, shop *shop, relay *relay, arrivals string) error {
+// prepare writes what the daemon needs into the directory.
+func (d *Demo) prepare(dir, url, secret string) (*relay, string, error) {
+	r := &relay{program: d.Program, config: filepath.Join(dir, "connectd.yaml"), log: filepath.Join(dir, "connectd.log")}
+	database, secretFile := filepath.Join(dir, "shop.db"), filepath.Join(dir, "secret")
+	for path, content := range map[string][]byte{
+		secretFile: []byte(secret), r.config: fmt.Appendf(nil, configuration, database, url, secretFile),
+	} {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			return nil, "", fmt.Errorf("prepare the demo: %w", err)
+		}
+	}
+	return r, database, nil
+}
+
+// play is the show itself: open the shop, forge a command after a quarter, kill the sink's process at half and the daemon
+// after three quarters of the time, close, drain. On a slow machine the acts take longer and the shop stays open for them.
+func (d *Demo) play(ctx context.Context, s *screen, shop *shop, relay *relay, receiver *receiver) error {
 	if err := relay.start(); err != nil {
 		return err
 	}
@@ -110,19 +130,29 @@ func (d *Demo) play(ctx context.Context, s *screen, shop *shop, relay *relay, ar
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		watch(watching, arrivals, s, shop)
+		watch(watching, receiver, s, shop)
 	}()
 	defer func() {
 		stopWatching()
 		<-watched
 	}()
 	began := time.Now()
-	moment := func() { shop.sending(ctx, time.Second) }
-	for n, act := range []func(context.Context, *screen, func()) error{relay.killSink, relay.killAndRestart} {
-		if err := pause(ctx, time.Until(began.Add(d.Length*time.Duration(n+1)/3))); err != nil {
+	moment := func() (end func()) { return receiver.hold(ctx, time.Second) }
+	for n, act := range []func() error{
+		func() error {
+			status, err := forge(ctx, receiver.url)
+			if err == nil {
+				s.accident("a stranger sends a command, signed with another secret; the receiver answers %d", status)
+			}
+			return err
+		},
+		func() error { return relay.killSink(ctx, s, moment) },
+		func() error { return relay.killAndRestart(ctx, s, moment) },
+	} {
+		if err := pause(ctx, time.Until(began.Add(d.Length*time.Duration(n+1)/4))); err != nil {
 			return err
 		}
-		if err := act(ctx, s, moment); err != nil {
+		if err := act(); err != nil {
 			return err
 		}
 	}

@@ -121,17 +121,19 @@ func (r *relay) sinkPID(ctx context.Context) (int, error) {
 	return 0, nil
 }
 
-// killSink kills the sink's process when moment returns, and waits until another one has taken its place.
-func (r *relay) killSink(ctx context.Context, s *screen, moment func()) error {
+// killSink kills the sink's process between moment's return and its end, and waits until another one has taken its place.
+func (r *relay) killSink(ctx context.Context, s *screen, moment func() (end func())) error {
 	victim, err := r.otherSink(ctx, 0)
 	if err != nil {
 		return err
 	}
-	moment()
-	if err := syscall.Kill(victim, syscall.SIGKILL); err != nil {
+	end := moment()
+	err = syscall.Kill(victim, syscall.SIGKILL)
+	end()
+	if err != nil {
 		return fmt.Errorf("kill the sink's process: %w", err)
 	}
-	s.accident("kill -9 the sink's process in the middle of a batch (pid %d)", victim)
+	s.accident("kill -9 the sink's process while the receiver works (pid %d)", victim)
 	next, err := r.otherSink(ctx, victim)
 	if err != nil {
 		return err
@@ -158,12 +160,13 @@ func (r *relay) otherSink(ctx context.Context, not int) (int, error) {
 	}
 }
 
-// killAndRestart kills the daemon when moment returns, and starts another one.
-func (r *relay) killAndRestart(ctx context.Context, s *screen, moment func()) error {
+// killAndRestart kills the daemon between moment's return and its end, and starts another one.
+func (r *relay) killAndRestart(ctx context.Context, s *screen, moment func() (end func())) error {
 	victim := r.pid()
-	moment()
+	end := moment()
 	r.kill()
-	s.accident("kill -9 connectd in the middle of a batch (pid %d); its lease runs out in 2 seconds", victim)
+	end()
+	s.accident("kill -9 connectd while the receiver works (pid %d); its lease runs out in 2 seconds", victim)
 	if err := pause(ctx, 500*time.Millisecond); err != nil {
 		return err
 	}

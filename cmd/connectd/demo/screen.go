@@ -56,14 +56,18 @@ func (s *screen) accident(format string, args ...any) {
 func (s *screen) title() {
 	s.say(s.paint(bold, "connectd demo") + "\n\n" +
 		"A shop commits orders and, in the same transaction, the commands it wants sent.\n" +
-		"connectd carries them to a file, through a sink in a process of its own.\n" +
-		"Both processes are killed once. Then the books are checked.\n")
+		"connectd carries them to a receiver as signed webhooks, through a sink in a process of its own.\n" +
+		"The receiver verifies the signatures and does each command once, however often it comes.\n" +
+		"Both of connectd's processes are killed once. Then the books are checked.\n")
 }
 
-// arrived shows one record.
+// arrived shows one command.
 func (s *screen) arrived(a arrival) {
 	text := fmt.Sprintf("%s %-18s %-12s %s", s.paint(cyan, "arrived"), a.Type, a.Key, a.Payload)
-	if a.PossibleDuplicate {
+	switch {
+	case a.Again:
+		text += s.paint(dim, fmt.Sprintf("  (send %d: done already, passed over)", a.Deliveries))
+	case a.PossibleDuplicate:
 		text += s.paint(dim, fmt.Sprintf("  (send %d, may be a duplicate)", a.Deliveries))
 	}
 	s.at(text)
@@ -87,8 +91,9 @@ func (s *screen) books(b books) {
 	row(b.Committed > 0 && b.InTable == b.Committed, "committed", fmt.Sprintf("%d commands of %d orders", b.Committed, b.Orders))
 	row(b.Invented == 0, "rolled back", fmt.Sprintf("%d commands; %s arrived", b.RolledBack, none(b.Invented)))
 	row(b.Missing == 0, "delivered", fmt.Sprintf("%d of %d", b.Delivered, b.Committed))
-	row(b.Duplicates == b.Marked, "duplicates", duplicates(b))
+	row(b.Unmarked == 0, "duplicates", duplicates(b))
 	row(b.Reordered == 0, "order per key", fmt.Sprintf("%s out of order in %d keys", none(b.Reordered), b.Keys))
+	row(b.Refused == b.Forged, "signatures", signatures(b))
 	s.say("")
 	if b.balanced() {
 		s.say(s.paint(green, "Nothing lost, nothing invented, order kept."))
@@ -101,11 +106,18 @@ func duplicates(b books) string {
 	switch {
 	case b.Duplicates == 0:
 		return "none"
-	case b.Duplicates == b.Marked:
-		return fmt.Sprintf("%d, each with the possible-duplicate mark", b.Duplicates)
+	case b.Unmarked == 0:
+		return fmt.Sprintf("%d, each with the possible-duplicate mark and passed over", b.Duplicates)
 	default:
-		return fmt.Sprintf("%d, and only %d with the possible-duplicate mark", b.Duplicates, b.Marked)
+		return fmt.Sprintf("%d, %d of them without the possible-duplicate mark", b.Duplicates, b.Unmarked)
 	}
+}
+
+func signatures(b books) string {
+	if b.Refused == b.Forged {
+		return fmt.Sprintf("%d verified; %d forged and refused", b.Verified, b.Forged)
+	}
+	return fmt.Sprintf("%d verified; %d refused, and %d forged", b.Verified, b.Refused, b.Forged)
 }
 
 func none(n int) string {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -71,7 +72,8 @@ func (s *shop) order(ctx context.Context, n int, commit bool) error {
 	}
 	var ids []string
 	for _, kind := range []string{"order.placed", "payment.requested"} {
-		id := fmt.Sprintf("%s-%d", kind, n)
+		subject, _, _ := strings.Cut(kind, ".")
+		id := fmt.Sprintf("%s-%d", subject, n)
 		payload := fmt.Sprintf(`{"order":%d,"cents":%d}`, n, cents)
 		_, err := tx.ExecContext(ctx, "INSERT INTO outbox (id, aggregateid, aggregatetype, type, payload) VALUES (?, ?, 'order', ?, ?)",
 			id, customer, kind, payload)
@@ -105,18 +107,6 @@ func (s *shop) counts() (committed, rolledBack int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.committed), len(s.rolledBack)
-}
-
-// sending waits until the table names rows that are being sent, for at most limit: a crash in that moment leaves in doubt
-// whether they were.
-func (s *shop) sending(ctx context.Context, limit time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	for found := false; !found && ctx.Err() == nil; {
-		if s.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM connectd_inflight)").Scan(&found) != nil {
-			return
-		}
-	}
 }
 
 // drained waits until the table has no pending row.

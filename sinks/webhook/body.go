@@ -1,0 +1,125 @@
+package webhook
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"unicode/utf8"
+
+	"github.com/connectd/connectd/core"
+)
+
+// The values of the setting body.
+const (
+	bodyPayload      = "payload"
+	bodyTemplate     = "template"
+	bodyCEStructured = "ce_structured"
+	bodyCEBinary     = "ce_binary"
+	bodyCEBatch      = "ce_batch"
+)
+
+// The formats of several rows.
+const (
+	formatJSON   = "json"
+	formatNDJSON = "ndjson"
+)
+
+const headerContentType = "Content-Type"
+
+// body makes the body of a message that carries one record on its own, and sets the headers that say what it is.
+func (c *composer) body(h http.Header, r *core.Record) ([]byte, error) {
+	contentType, err := c.contentType(r)
+	if err != nil {
+		return nil, err
+	}
+	h[headerContentType] = []string{contentType}
+	switch c.config.Body {
+	case bodyTemplate:
+		return c.template.render(r)
+	case bodyCEBinary:
+		return r.Payload, c.eventHeaders(h, r)
+	case bodyCEStructured:
+		h[headerContentType] = []string{"application/cloudevents+json"}
+		return c.appendEvent(nil, r, contentType)
+	default:
+		return r.Payload, nil
+	}
+}
+
+// tooLarge is the outcome of a record that a body of max_body_bytes cannot hold.
+func (c *composer) tooLarge(size int) *core.Outcome {
+	return unsendable("too_large", fmt.Errorf("the body needs %d bytes, max_body_bytes is %d", size, c.config.MaxBodyBytes))
+}
+
+// compressed is the body as it is sent.
+func (c *composer) compressed(h http.Header, body []byte) ([]byte, error) {
+	if c.config.Compress != "gzip" {
+		return body, nil
+	}
+	var b bytes.Buffer
+	w, ok := c.zippers.Get().(*gzip.Writer)
+	if !ok {
+		w = gzip.NewWriter(&b)
+	}
+	w.Reset(&b)
+	if _, err := w.Write(body); err != nil {
+		return nil, fmt.Errorf("compress the body: %w", err)
+	}
+	if err := w.Close(); err != nil {
+		return nil, fmt.Errorf("compress the body: %w", err)
+	}
+	c.zippers.Put(w)
+	h["Content-Encoding"] = []string{"gzip"}
+	return b.Bytes(), nil
+}
+
+// appendPayload adds a payload as a member of a JSON object: under name as the JSON it is, number spellings, key order,
+// duplicate keys and blanks included, or under name_base64. A payload that must stay on one line loses the blanks
+// between its tokens if there are line ends among them.
+func appendPayload(dst []byte, name, base64Name string, payload []byte, oneLine bool) []byte {
+	if !utf8.Valid(payload) || !json.Valid(payload) {
+		return appendBase64(dst, base64Name, payload)
+	}
+	dst = append(dst, `,"`+name+`":`...)
+	if !oneLine || bytes.IndexByte(payload, '\n') < 0 && bytes.IndexByte(payload, '\r') < 0 {
+		return append(dst, payload...)
+	}
+	compact := bytes.NewBuffer(dst)
+	if err := json.Compact(compact, payload); err != nil {
+		panic("valid JSON cannot be compacted: " + err.Error()) // json.Valid said otherwise
+	}
+	return compact.Bytes()
+}
+
+func appendBase64(dst []byte, name string, data []byte) []byte {
+	dst = append(dst, `,"`+name+`":"`...)
+	dst = base64.StdEncoding.AppendEncode(dst, data)
+	return append(dst, '"')
+}
+
+// appendMember adds a string as a member of a JSON object.
+func appendMember(dst []byte, name, value string) []byte {
+	dst = append(dst, `,"`+name+`":`...)
+	return appendString(dst, value)
+}
+
+// appendString adds a JSON string. Bytes that are no UTF-8 become U+FFFD, since JSON cannot hold them.
+func appendString(dst []byte, s string) []byte {
+	plain := utf8.ValidString(s)
+	for i := 0; plain && i < len(s); i++ {
+		plain = s[i] >= ' ' && s[i] != '"' && s[i] != '\\'
+	}
+	if plain {
+		dst = append(dst, '"')
+		dst = append(dst, s...)
+		return append(dst, '"')
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic("a string that JSON cannot hold: " + err.Error()) // there is none
+	}
+	return append(dst, text...)
+}
