@@ -1,4 +1,5 @@
-# Needs Go, make, and gcc for the race detector. `make` alone lists what there is.
+# Needs Go, make, and gcc for the race detector. `make` alone lists what there is. `make test` needs Debian or Ubuntu and
+# their packages too: it fetches and starts real servers (scripts/services.sh).
 GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 # Pinned in a module of its own; the first run builds it, which takes a minute or two.
@@ -25,16 +26,17 @@ demo: build ## a relay on a temporary SQLite file, with a receiver and live outp
 build: ## bin/connectd, one static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/connectd ./cmd/connectd
 
-test: ## every test, with the race detector, and the engine's simulation with 10,000 seeds without it
+test: ## every test, with the race detector and real servers, and the engine's simulation with 10,000 seeds without it
 	$(GO) vet ./...
-	$(GO) test -race -shuffle=on ./...
+	scripts/services.sh run $(GO) test -race -shuffle=on ./...
 	$(GO) -C $(EXAMPLE) vet ./...
 	$(GO) -C $(EXAMPLE) test -race -shuffle=on ./...
 	$(GO) test -count=1 -run '^TestSimulation$$' ./core/engine
 
-lint: ## the linters and the import rules of .golangci.yml
+lint: ## the linters and the import rules of .golangci.yml, and ShellCheck
 	$(LINTER) run ./...
 	cd $(EXAMPLE) && $(LINTER) run ./...
+	scripts/shellcheck.sh
 
 format: ## rewrite the code as lint wants it
 	$(LINTER) fmt ./...

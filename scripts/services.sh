@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Real servers for the tests, on loopback. `scripts/services.sh` alone says how it is used.
+# shellcheck source-path=SCRIPTDIR
 set -euo pipefail
 
 usage() {
@@ -15,10 +16,11 @@ Real PostgreSQL, PgBouncer, MySQL, MariaDB, RabbitMQ and Apache Kafka for the te
   scripts/services.sh start NAME       start it again, on the same port and the same data
   scripts/services.sh rabbitmqctl ...  RabbitMQ's own tool
 
-NAME is one of: postgres pgbouncer mysql mariadb rabbitmq kafka. What is missing is fetched with apt and Maven into
-/var/cache/connectd-services (root) or ~/.cache/connectd-services, which may be removed at any time, and used from there.
-The servers listen on 127.0.0.1, on free ports, with a password of their own; their data is in /tmp/connectd-services-UID,
-their logs in .services/log. Each clone has a set of its own. Names of variables that change this:
+NAME is one of: postgres pgbouncer mysql mariadb rabbitmq kafka. On Debian and Ubuntu what is missing, about 200 MB the
+first time, is fetched with apt and Maven into /var/cache/connectd-services (root) or ~/.cache/connectd-services and used
+from there; that folder may be removed when no server runs. Elsewhere the servers run in containers, if Docker or Podman
+does. They listen on 127.0.0.1, on free ports, with a password of their own; their data is in /tmp/connectd-services-UID,
+their logs in .services/log. Each clone has a set of its own. Variables that change this:
 
   CONNECTD_SERVICES_DIR     the folder for logs and for what is up, instead of .services
   CONNECTD_SERVICES_CACHE   the folder for what is fetched
@@ -33,6 +35,8 @@ STOP_SECONDS=30
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)/services
 # shellcheck source=services/packages.sh
 . "$here/packages.sh"
+# shellcheck source=services/containers.sh
+. "$here/containers.sh"
 # shellcheck source=services/processes.sh
 . "$here/processes.sh"
 # shellcheck source=services/databases.sh
@@ -40,30 +44,24 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)/services
 # shellcheck source=services/brokers.sh
 . "$here/brokers.sh"
 
-say() { printf '%-10s %s\n' "$1:" "$2" >&2; }
-
-fail() {
-	say "${name:-services}" "$1"
-	exit 1
-}
-
 up() {
-	local each failed=0 children=()
+	local each names failed=0 children=() mine=()
+	names=$(chosen "$@")
 	lock
+	trap interrupted INT TERM HUP
 	open_set
-	mine=()
-	trap 'interrupted "${children[*]}"' INT TERM HUP
-	for each in $(in_order "$@"); do
+	for each in $names; do
 		alive "$each" || mine+=("$each")
 		bring_up "$each" &
 		children+=($!)
 	done
 	for each in "${children[@]}"; do wait "$each" || failed=1; done
 	trap - INT TERM HUP
+	exec 9>&- # what `run` runs must not hold it
 	return "$failed"
 }
 
-in_order() { # NAME...: PgBouncer comes with its database
+chosen() { # NAME...: PgBouncer comes with its database
 	local each
 	(($#)) || set -- "${ALL[@]}"
 	[[ " $* " != *" pgbouncer "* ]] || set -- postgres "$@"
@@ -74,54 +72,65 @@ in_order() { # NAME...: PgBouncer comes with its database
 known() { [[ " ${ALL[*]} " == *" $1 "* ]] || fail "there is no $1: it is one of ${ALL[*]}"; }
 
 bring_up() { # NAME
-	local begin=${EPOCHREALTIME/[.,]/} tenths
+	local begin=${EPOCHREALTIME/[.,]/} tenths was=
 	local -n number=$1_port
+	trap '' INT # the terminal sends it to all; our parent ends us
+	trap failed EXIT
 	set_user "$1"
-	"$1_fetch"
+	doing="fetched" words=fetch.log
+	fetch "$1"
+	doing="prepared" words=log
 	if alive "$1"; then
-		answers "$1"
-		say "$1" "$("$1_version"), was up"
-		return
+		was="was up"
+	else
+		[[ -e $home/$1/created ]] || create "$1"
+		end KILL 0 "$1" # it may have died without us
+		spawn "$1"
 	fi
-	if [[ ! -e $home/$1/created ]]; then
-		rm -rf "${home:?}/$1"
-		mkdir -p "$home/$1/data" "$home/$1/tmp"
-		((EUID)) || chown -R nobody "$home/$1"
-		chmod -R 700 "$home/$1"
-		: >"$log/$1.log"
-		"$1_create" || failed "$1" "cannot create its data"
-		touch "$home/$1/created"
-	fi
-	spawn "$1"
+	doing="started"
 	answers "$1"
+	trap - EXIT
 	tenths=$(((${EPOCHREALTIME/[.,]/} - begin) / 100000))
-	say "$1" "$("$1_version") on 127.0.0.1:$number, $((tenths / 10)).$((tenths % 10)) s"
+	say "$1" "$version on 127.0.0.1:$number, ${was:-$((tenths / 10)).$((tenths % 10)) s}"
+}
+
+create() { # NAME
+	rm -rf "${home:?}/$1"
+	mkdir -p "$home/$1/data" "$home/$1/tmp"
+	((EUID)) || chown -R nobody "$home/$1"
+	chmod -R 700 "$home/$1"
+	: >"$log/$1.log"
+	"$1_create"
+	touch "$home/$1/created"
 }
 
 answers() { # NAME
 	local deadline=$((SECONDS + START_SECONDS))
 	until [[ -e $home/$1.pid ]] && "$1_ready"; do
-		[[ ! -e $home/$1.pid ]] || alive "$1" || failed "$1" "it ended by itself"
-		((SECONDS < deadline)) || failed "$1" "it does not answer after $START_SECONDS s"
+		[[ ! -e $home/$1.pid ]] || alive "$1" || fail "it ended by itself"
+		((SECONDS < deadline)) || fail "it does not answer after $START_SECONDS s"
 		sleep 0.1
 	done
 }
 
-failed() { # NAME REASON
-	{
-		tail -n 20 "$log/$1.log" | sed 's/^/  /'
-		say "$1" "$2; see $log/$1.log"
-	} >&2
-	exit 1
+failed() {
+	tail -n 20 "$log/$name.$words" | sed 's/^/  /' >&2
+	say "$name" "could not be $doing; see $log/$name.$words"
 }
 
-interrupted() { # CHILDREN: nothing of what this run started is left
+interrupted() { # what `up` started goes, and nothing else
 	local each
 	trap '' INT TERM HUP
 	say services "interrupted, stopping"
-	kill_all "$(family "$1")"
-	for each in "${mine[@]}"; do discard "$each"; done
-	close_set
+	let_installation_finish
+	disown -a
+	kill_all "$(frozen "${children[@]}")"
+	if find_set; then
+		for each in "${mine[@]}"; do discard "$each"; done
+		close_set
+	fi
+	exec 8>&-
+	sweep
 	exit 130
 }
 
@@ -137,7 +146,7 @@ down() {
 		for each in "${children[@]}"; do wait "$each" || failed=1; done
 		close_set
 	fi
-	[[ ! -d $SETS ]] || (flock -w 60 8 && remove_abandoned) 8>"$SETS/lock"
+	sweep
 	return "$failed"
 }
 
@@ -212,13 +221,18 @@ one() { # VERB NAME
 main() {
 	local command=${1:-}
 	shift || true
+	umask 022 # the servers' user reads what root fetches
 	state=${CONNECTD_SERVICES_DIR:-$(dirname "${here%/services}")/.services}
 	mkdir -p "$state/log"
 	state=$(cd "$state" && pwd -P)
 	log=$state/log
 	set_cache
 	case $command in
-	up | down) "$command" "$@" ;;
+	up)
+		up "$@"
+		say services "up; for their addresses: eval \"\$(scripts/services.sh env)\""
+		;;
+	down) down ;;
 	env) env_lines | sed "s/=\(.*\)/='\1'/; s/^/export /" ;;
 	run)
 		(($#)) || fail "run what?"
@@ -228,9 +242,10 @@ main() {
 	rabbitmqctl)
 		{ find_set && alive rabbitmq; } || fail "rabbitmq is not up"
 		set_user rabbitmq
-		rabbitmq_fetch
+		fetch rabbitmq
 		cd "$home/rabbitmq"
-		"${unprivileged[@]}" env -i "${clean[@]}" "$cache/rabbitmq/usr/lib/rabbitmq/bin/rabbitmqctl" "$@"
+		# A container beside the server's needs a name of its own.
+		"${unprivileged[@]/#--name=*/--name=connectd-$$}" env -i "${clean[@]}" "$rabbitmq_bin/rabbitmqctl" "$@"
 		;;
 	*)
 		usage >&2

@@ -2,9 +2,15 @@
 # The brokers, as databases.sh has the databases.
 
 rabbitmq_fetch() {
-	in_tree rabbitmq rabbitmq_unpack rabbitmq_program_version
+	find_tree rabbitmq
+	rabbitmq_bin=$tree/usr/lib/rabbitmq/bin
+	rabbitmq_epmd=$(echo "$tree"/usr/lib/erlang/erts-*/bin/epmd)
+	clean+=(PATH="$tree/connectd:$PATH" LD_LIBRARY_PATH="$(libraries)")
+	rabbitmq_settings
+}
+
+rabbitmq_settings() {
 	clean+=(
-		PATH="$cache/rabbitmq/bin:$PATH" LD_LIBRARY_PATH="$(libraries rabbitmq)"
 		ERL_EPMD_ADDRESS=127.0.0.1 ERL_EPMD_PORT="$rabbitmq_registry_port"
 		RABBITMQ_NODENAME=connectd@localhost RABBITMQ_DIST_PORT="$rabbitmq_node_port"
 		RABBITMQ_CONF_ENV_FILE=/dev/null RABBITMQ_CONFIG_FILE="$home/rabbitmq/rabbitmq.conf"
@@ -14,21 +20,23 @@ rabbitmq_fetch() {
 	)
 }
 
-# Debian's erl knows only /usr/lib/erlang. It sets these four variables and runs erlexec.
+# Debian's erl knows only /usr/lib/erlang. It sets these four variables and runs erlexec. The tools look for it where they
+# are themselves.
 rabbitmq_unpack() {
-	unpack "$1" distribution rabbitmq-server || return
-	mkdir "$1/bin"
-	cat >"$1/bin/erl" <<-ERL
+	unpack distribution rabbitmq-server
+	mkdir "$tree/connectd"
+	ln -s ../usr/lib/erlang/bin/escript "$tree/connectd/escript"
+	cat >"$tree/connectd/erl" <<-ERL
 		#!/bin/sh
-		export ROOTDIR=$1/usr/lib/erlang BINDIR=$(echo "$1"/usr/lib/erlang/erts-*/bin) EMU=beam PROGNAME=erl
+		export ROOTDIR=$tree/usr/lib/erlang BINDIR=$(echo "$tree"/usr/lib/erlang/erts-*/bin) EMU=beam PROGNAME=erl
 		exec "\$BINDIR/erlexec" "\$@"
 	ERL
-	chmod 755 "$1/bin/erl"
+	chmod 755 "$tree/connectd/erl"
 }
 
 rabbitmq_program_version() {
-	local rabbit=("$1"/usr/lib/rabbitmq/lib/rabbitmq_server-*)
-	LD_LIBRARY_PATH=$(libraries rabbitmq) HOME=/ "$1/bin/erl" -noshell -eval \
+	local rabbit=("$tree"/usr/lib/rabbitmq/lib/rabbitmq_server-*)
+	LD_LIBRARY_PATH=$(libraries) HOME=/ "$tree/connectd/erl" -noshell -eval \
 		"io:format(\"RabbitMQ ${rabbit[0]##*-}, Erlang ~s~n\", [erlang:system_info(otp_release)]), halt()."
 }
 
@@ -45,12 +53,14 @@ rabbitmq_create() {
 	CONF
 }
 
-# The server wants the registry of Erlang's nodes beside it and would leave one behind. This one ends with its parent.
+# The server wants the registry of Erlang's nodes beside it and would start one that stays. This one is ended with it.
 rabbitmq_run() {
-	setsid "${unprivileged[@]}" env -i "${clean[@]}" \
-		"$cache"/rabbitmq/usr/lib/erlang/erts-*/bin/epmd -port "$rabbitmq_registry_port" -address 127.0.0.1 &
+	if [[ $rabbitmq_epmd ]]; then
+		setsid "${unprivileged[@]}" env -i "${clean[@]}" \
+			"$rabbitmq_epmd" -port "$rabbitmq_registry_port" -address 127.0.0.1 &
+	fi
 	# As under systemd the script makes way for the server instead of watching it.
-	become RUNNING_UNDER_SYSTEMD=true "$cache/rabbitmq/usr/lib/rabbitmq/bin/rabbitmq-server"
+	become RUNNING_UNDER_SYSTEMD=true "$rabbitmq_bin/rabbitmq-server"
 }
 
 # AMQP 0-9-1, section 4.2.2: the client sends the protocol's name, the server a frame of type 1 on channel 0.
@@ -59,8 +69,6 @@ rabbitmq_ready() {
 		[[ $(ask "$rabbitmq_management_port" "GET /api/whoami HTTP/1.0\r\nAuthorization: Basic $(
 			echo -n "connectd:$password" | base64)\r\n\r\n" 12) == "$(echo -n 'HTTP/1.1 200' | od -An -tx1 | tr -d ' ')" ]]
 }
-
-rabbitmq_version() { cat "$cache/rabbitmq/VERSION"; }
 
 rabbitmq_env() {
 	echo "CONNECTD_TEST_RABBITMQ_URL=amqp://connectd:$password@127.0.0.1:$rabbitmq_port/"
@@ -73,25 +81,33 @@ kafka_fetch() {
 			install_on_machine default-jre-headless || true
 		find_java || fail "there is no Java 17 or later and it could not be installed"
 	}
-	in_tree kafka kafka_unpack kafka_program_version
+	find_tree kafka
+	kafka_settings "$java" "$tree"
+}
+
+kafka_settings() { # JAVA JARS
 	kafka=(
-		"$java" -Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData
+		"$1" -Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData
 		-Djava.io.tmpdir="$home/kafka/tmp" -Dlog4j2.configurationFile="$home/kafka/log4j2.properties"
-		-Dkafka.logs.dir="$home/kafka" -cp "$cache/kafka/*"
+		-Dkafka.logs.dir="$home/kafka" -cp "$2/*"
 	)
 }
 
 kafka_unpack() {
-	command -v mvn >/dev/null || install_on_machine maven || fail "there is no Maven and it could not be installed"
-	timeout "$FETCH_SECONDS" mvn --batch-mode --no-transfer-progress --strict-checksums --file "$here/kafka.pom.xml" \
-		-DincludeScope=runtime -DoutputDirectory="$1" dependency:copy-dependencies </dev/null >>"$log/fetch.log" 2>&1 &&
-		(cd "$1" && sha256sum --check --strict --quiet "$here/kafka.sha256" >>"$log/fetch.log" 2>&1) &&
-		cmp -s <(cd "$1" && ls -- *.jar) <(sed 's/.*  //' "$here/kafka.sha256")
+	command -v mvn >/dev/null || install_on_machine maven
+	{
+		timeout "$FETCH_SECONDS" mvn --batch-mode --no-transfer-progress --strict-checksums \
+			--file "$here/kafka.pom.xml" -DincludeScope=runtime -DoutputDirectory="$tree" \
+			dependency:copy-dependencies </dev/null
+		cd "$tree"
+		sha256sum --check --strict --quiet "$here/kafka.sha256"
+		diff <(LC_ALL=C ls -- *.jar) <(sed 's/.*  //' "$here/kafka.sha256")
+		cd "$here"
+	} >>"$log/kafka.fetch.log" 2>&1
 }
 
 kafka_program_version() {
-	local jar=("$1"/kafka-server-[0-9]*.jar)
-	"$java" -cp "$1/*" kafka.Kafka --version >/dev/null 2>&1 && basename "${jar[0]}" .jar | sed 's/kafka-server-/Apache Kafka /'
+	"$java" -cp "$tree/*" kafka.Kafka --version 2>/dev/null | sed 's/^\([0-9.]*\).*/Apache Kafka \1/'
 }
 
 kafka_create() {
@@ -137,7 +153,5 @@ kafka_run() { become "${kafka[@]}" kafka.Kafka server.properties; }
 kafka_ready() {
 	[[ $(ask "$kafka_port" '\0\0\0\12\0\22\0\0\0\0\0\1\377\377' 10) == ????????000000010000 ]]
 }
-
-kafka_version() { cat "$cache/kafka/VERSION"; }
 
 kafka_env() { echo "CONNECTD_TEST_KAFKA_BROKERS=127.0.0.1:$kafka_port"; }

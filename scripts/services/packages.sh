@@ -2,10 +2,15 @@
 # Where the servers come from. Nothing is installed on the machine, but for Java and Maven where they are missing:
 # packages are fetched by apt, which checks signatures and checksums, and unpacked in folders under $cache, one for each
 # server; Kafka's jars are fetched by Maven and compared with kafka.sha256.
-#
-# A folder with a file VERSION is complete, and its program has run; one without it is what an interrupted run left.
 
 FETCH_SECONDS=900
+
+say() { printf '%-10s %s\n' "$1:" "$2" >&2; }
+
+fail() {
+	say "${name:-services}" "$1"
+	exit 1
+}
 
 set_cache() { # the servers' user must be able to read it, so root's is not in root's home
 	local default=${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/connectd-services
@@ -17,55 +22,60 @@ set_cache() { # the servers' user must be able to read it, so root's is not in r
 	mkdir -p "$cache"
 }
 
-# in_tree NAME FILL VERSION: the folder $cache/NAME, filled by the function FILL when it is not there yet; the function
-# VERSION prints the version of what is in it by running it. Several may ask for it at once, also from other clones.
-in_tree() {
-	local dir=$cache/$1
-	[[ -e $dir/VERSION ]] && return
-	exec 7>"$cache/$1.lock"
-	flock -w "$FETCH_SECONDS" 7 || fail "another run has been fetching $1 for $FETCH_SECONDS s"
-	if [[ ! -e $dir/VERSION ]]; then
-		say "$1" "fetching"
-		rm -rf "$dir"
-		mkdir -m 755 "$dir"
-		"$2" "$dir" || fail "cannot fetch $1"
-		"$3" "$dir" >"$dir/VERSION.new" || fail "what was fetched for $1 does not run"
-		mv "$dir/VERSION.new" "$dir/VERSION"
+# find_tree NAME: sets tree to the folder of the programs, which the function NAME_unpack fills when it is not there yet.
+# NAME_program_version prints the version of what is in it by running it: a folder with that in its file VERSION is
+# complete, one without it is what an interrupted run left. The folder's name changes with what it is filled with. Several
+# runs may want it at once, also from other clones.
+find_tree() {
+	tree=$cache/$1-$({ declare -f "$1_unpack" && cat "$here/$1".* 2>/dev/null || true; } | cksum | cut -d ' ' -f 1)
+	version=$(cat "$tree/VERSION" 2>/dev/null) && return
+	exec 7>"$tree.lock"
+	flock -w "$FETCH_SECONDS" 7 || fail "another run has been fetching it for $FETCH_SECONDS s"
+	if [[ ! -e $tree/VERSION ]]; then
+		say "$name" "fetching $1"
+		rm -rf "$tree"
+		mkdir -m 755 "$tree"
+		"$1_unpack"
+		"$1_program_version" >"$tree/VERSION.new" 2>>"$log/$name.fetch.log"
+		mv "$tree/VERSION.new" "$tree/VERSION"
 	fi
 	exec 7>&-
+	version=$(<"$tree/VERSION")
 }
 
-# unpack DIR REPOSITORY PACKAGE...: the packages and all they need that the machine lacks.
+# unpack REPOSITORY PACKAGE...: into tree, the packages and all they need that the machine lacks.
 unpack() {
-	local dir=$1 repository=$2 deb
-	shift 2
+	local repository=$1 deb
+	shift
 	"use_$repository"
-	mkdir -p "$dir/debs/partial"
-	apt "$repository" -o Dir::Cache::archives="$dir/debs" install --download-only --no-install-recommends "$@" ||
-		# The index may be older than what the mirror still has.
-		{ refresh "$repository" 0 && apt "$repository" -o Dir::Cache::archives="$dir/debs" \
-			install --download-only --no-install-recommends "$@"; } || return
-	for deb in "$dir"/debs/*.deb; do
-		dpkg-deb --extract "$deb" "$dir" || return
+	mkdir -p "$tree/debs/partial"
+	# The index may be older than what the mirror still has.
+	download "$repository" "$@" || {
+		refresh "$repository" 0
+		download "$repository" "$@"
+	}
+	for deb in "$tree"/debs/*.deb; do
+		dpkg-deb --extract "$deb" "$tree"
 	done
-	rm -rf "$dir/debs"
-	chmod 755 "$dir"
+	rm -rf "$tree/debs"
+	chmod 755 "$tree"
 }
 
-# libraries NAME: where the programs in the folder of that name find what they are linked with.
+download() { apt "$1" -o Dir::Cache::archives="$tree/debs" install --download-only --no-install-recommends "${@:2}"; }
+
+# libraries: where the programs in tree find what they are linked with.
 libraries() {
-	local IFS=: all=("$cache/$1"/usr/lib/*-linux-gnu* "$cache/$1"/lib/*-linux-gnu*)
+	local IFS=: all=("$tree"/usr/lib/*-linux-gnu* "$tree"/lib/*-linux-gnu*)
 	echo "${all[*]}"
 }
 
-# The machine's own distribution. Our servers are struck from the list of what is installed, so that they are always
-# fetched; what else they need is taken from the machine, if it is there.
+# The machine's own distribution. The servers are always fetched, also those that are installed, whose settings and state
+# are not ours; what else they need is taken from the machine, if it is there.
 use_distribution() {
 	local new=$cache/distribution.apt/status.$BASHPID
-	command -v apt-get dpkg-deb >/dev/null || fail "this needs Debian or Ubuntu: apt-get and dpkg-deb are not here"
-	[[ -e $cache/distribution.apt/conf ]] || repository distribution '' ''
-	awk -v RS= -v ORS='\n\n' '$2 !~ /^(postgresql|libpq|pgbouncer|mariadb|mysql|galera|erlang|rabbitmq)/' \
-		/var/lib/dpkg/status >"$new"
+	command -v apt-get >/dev/null || fail "there is no apt-get: this is not Debian or Ubuntu"
+	repository distribution '' ''
+	awk -f "$here/installed.awk" /var/lib/dpkg/status >"$new"
 	mv "$new" "$cache/distribution.apt/status"
 	refresh distribution 360
 }
@@ -76,17 +86,18 @@ use_unstable() {
 	local site
 	use_distribution
 	site=$(apt-get -c "$cache/distribution.apt/conf" indextargets --format '$(REPO_URI)' \
-		'Created-By: Packages' 'Origin: Debian' 'Label: Debian' 'Component: main' | head -n 1)
+		'Created-By: Packages' 'Origin: Debian' 'Label: Debian' 'Component: main' | sed -n 1p)
 	[[ $site ]] || fail "apt has no mirror of Debian in its sources"
-	[[ -e $cache/unstable.apt/conf ]] || repository unstable \
+	repository unstable \
 		"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $site sid main" /dev/null
 	refresh unstable 360
 }
 
-# repository NAME SOURCE STATUS: apt's settings for it. An empty SOURCE stands for the machine's own sources.
+# repository NAME SOURCE STATUS: apt's settings for it. An empty SOURCE stands for the machine's own sources, an empty STATUS
+# for what use_distribution writes.
 repository() {
-	local new=$cache/$1.apt.$BASHPID dir=$cache/$1.apt
-	mkdir -p "$new/lists/partial" "$new/cache/archives/partial"
+	local dir=$cache/$1.apt new=$cache/$1.apt/new.$BASHPID
+	mkdir -p "$dir/lists/partial" "$dir/cache/archives/partial"
 	{
 		echo "Dir::State \"$dir\";"
 		echo "Dir::State::Lists \"$dir/lists\";"
@@ -95,22 +106,12 @@ repository() {
 		if [[ $2 ]]; then
 			echo "Dir::Etc::SourceList \"$dir/sources.list\";"
 			echo 'Dir::Etc::SourceParts "/dev/null";'
-			echo "$2" >"$new/sources.list"
+			echo "$2" >"$new"
+			mv "$new" "$dir/sources.list"
 		fi
-		# It is for this user alone, and locked by us. What the machine does after an update is not for our folders.
-		echo 'APT::Sandbox::User "root";'
-		echo 'Debug::NoLocking "true";'
-		echo '#clear APT::Update::Post-Invoke;'
-		echo '#clear APT::Update::Post-Invoke-Success;'
-		echo '#clear DPkg::Post-Invoke;'
-		# Names and descriptions of the programs in packages are not needed.
-		echo '#clear Acquire::IndexTargets::deb::DEP-11;'
-		echo 'Acquire::Languages "none";'
-		echo 'Acquire::Retries "3";'
-		echo 'Acquire::http::Timeout "30";'
-		echo 'Acquire::https::Timeout "30";'
-	} >"$new/conf"
-	mv -T "$new" "$dir" 2>/dev/null || rm -rf "$new" # another run was faster
+		cat "$here/apt.conf"
+	} >"$new.conf"
+	mv "$new.conf" "$dir/conf"
 }
 
 # refresh REPOSITORY MINUTES: its index is not older than that.
@@ -127,7 +128,7 @@ apt() {
 	local conf=$cache/$1.apt/conf
 	shift
 	DEBIAN_FRONTEND=noninteractive timeout "$FETCH_SECONDS" \
-		apt-get -c "$conf" --yes --quiet "$@" </dev/null >>"$log/fetch.log" 2>&1
+		apt-get -c "$conf" --yes --quiet "$@" </dev/null >>"$log/$name.fetch.log" 2>&1
 }
 
 # Java 17 or later, of the machine. It and Maven are ordinary programs that start nothing: where they are missing they
@@ -145,10 +146,18 @@ find_java() {
 }
 
 install_on_machine() {
-	local root=()
-	((EUID)) && root=(sudo)
+	local step root=()
+	((EUID == 0)) || root=(sudo)
 	say kafka "installing $* on this machine"
-	"${root[@]}" apt-get update --quiet >>"$log/fetch.log" 2>&1 || true # one source of many may be down
-	DEBIAN_FRONTEND=noninteractive timeout "$FETCH_SECONDS" \
-		"${root[@]}" apt-get install --yes --quiet --no-install-recommends "$@" </dev/null >>"$log/fetch.log" 2>&1
+	for step in update "install --no-install-recommends $*"; do
+		# shellcheck disable=SC2086 # words
+		flock --close --timeout "$FETCH_SECONDS" "$cache/machine.lock" timeout "$FETCH_SECONDS" \
+			"${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get --yes --quiet $step </dev/null \
+			>>"$log/$name.fetch.log" 2>&1 || [[ $step == update ]] || return # one source of many may be down
+	done
+}
+
+# A package manager that is killed would leave the machine's packages half installed.
+let_installation_finish() {
+	[[ ! -e $cache/machine.lock ]] || flock --timeout "$FETCH_SECONDS" "$cache/machine.lock" true
 }

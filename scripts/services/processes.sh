@@ -6,7 +6,7 @@
 SETS=/tmp/connectd-services-$EUID
 GONE_SECONDS=10
 
-# open_set: sets home and port to the set of this state folder, a new one if there is none. Two never get the same.
+# open_set: finds the set of this state folder, or makes one. Two never get the same.
 open_set() {
 	local base owner
 	(umask 022 && mkdir -p "$SETS")
@@ -50,17 +50,19 @@ close_set() { # when no server of it is left
 	compgen -G "$home/*.pid" >/dev/null || rm -rf "$home" "$state/set"
 }
 
+sweep() { [[ ! -O $SETS || -L $SETS ]] || (flock -w 60 8 && remove_abandoned) 8>"$SETS/lock"; }
+
 # remove_abandoned: ends the sets whose state folder is gone, or whose owner died without a word.
 remove_abandoned() {
-	local home each owner begin
+	local home each owner begin state_of_it
 	for home in "$SETS"/[0-9]*; do
 		[[ -O $home ]] || continue
-		{ read -r each && read -r owner begin; } 2>/dev/null <"$home/owner" || owner=
-		if [[ $(readlink "${each:-/}/set") != "$home" ]] || [[ $owner && $(started "$owner") != "$begin" ]]; then
-			for each in "$home"/*.pid; do
-				[[ ! -e $each ]] || discard "$(basename "$each" .pid)"
-			done
+		{ read -r state_of_it && read -r owner begin; } 2>/dev/null <"$home/owner" || owner=
+		if [[ $(readlink "${state_of_it:-/}/set") != "$home" ]] || [[ $owner && $(started "$owner") != "$begin" ]]; then
+			for each in "${ALL[@]}"; do discard "$each"; done
+			[[ $(readlink "${state_of_it:-/}/set") != "$home" ]] || rm -f "$state_of_it/set"
 			rm -rf "$home"
+			[[ $state_of_it != */.services/run-* ]] || rm -rf "$state_of_it"
 		fi
 	done
 }
@@ -136,24 +138,47 @@ family() { # PID...: they and all their descendants, each as PID:START
 		}'
 }
 
-# end SIGNAL SECONDS NAME: asks the server to end, waits so long, kills what is left and waits until all of it is gone.
-end() {
-	local pid begin each all deadline
-	if alive "$3" && read -r pid begin <"$home/$3.pid"; then
-		all=$(family "$pid")
-		deadline=$((SECONDS + $2))
-		kill -"$1" "$pid" 2>/dev/null || true
-		while alive "$3" && ((SECONDS < deadline)); do sleep 0.05; done
-		kill_all "$all"
-	fi
-	rm -f "$home/$3.pid"
-	[[ $3 != postgres ]] || postgres_ended
+# frozen PID...: the same, after all of them were stopped, so that none can have started another meanwhile.
+frozen() {
+	local all='' next each
+	while next=$(family "$@") && [[ $next != "$all" ]]; do
+		all=$next
+		for each in $all; do kill -STOP "${each%:*}" 2>/dev/null || true; done
+	done
+	echo "$all"
 }
 
-# discard NAME: its data is not needed any more. PostgreSQL is asked, since it has something to clean up.
+# residents NAME: the processes that work in the server's folder, whosever children they are by now.
+residents() {
+	find /proc/[0-9]*/cwd -maxdepth 0 \( -lname "$home/$1" -o -lname "$home/$1/*" \) -printf '%h\n' 2>/dev/null |
+		sed 's,/proc/,,' || true
+}
+
+# end SIGNAL SECONDS NAME: asks the server to end, waits so long, kills what is left and waits until all of it is gone. With
+# KILL it has no say.
+end() {
+	local pid='' begin all='' deadline
+	if read -r pid begin 2>/dev/null <"$home/$3.pid"; then
+		all=$pid:$begin
+		if [[ $1 != KILL ]] && alive "$3"; then
+			all=$(family "$pid")
+			deadline=$((SECONDS + $2))
+			send "$1" "$3" "$pid"
+			while alive "$3" && ((SECONDS < deadline)); do sleep 0.05; done
+		fi
+		alive "$3" || pid=
+	fi
+	remove_container "$3"
+	# shellcheck disable=SC2046 # numbers
+	kill_all "$all $(frozen $pid $(residents "$3"))"
+	rm -f "$home/$3.pid"
+	! declare -F "$3_ended" >/dev/null || "$3_ended"
+}
+
+# discard NAME: its data is not needed any more.
 discard() {
-	if [[ $1 == postgres ]]; then end QUIT 10 postgres; else end KILL 0 "$1"; fi
-	rm -rf "${home:?}/$1"
+	end KILL 0 "$1"
+	rm -rf "${home:?}/$1" "$home/$1.container"
 }
 
 kill_all() { # PID:START...
@@ -167,11 +192,16 @@ kill_all() { # PID:START...
 			sleep 0.05
 		done
 	done
+	# Each of PostgreSQL's kinds of server marks its data as in use by 56 bytes of shared memory, which outlive it when it
+	# is killed.
+	awk -v killed="${1//$'\n'/ }" '
+		BEGIN { for (i = split(killed, each); i; i--) { sub(/:.*/, "", each[i]); pid[each[i]] } }
+		$4 == 56 && $7 == 0 && $5 in pid { print $2 }' /proc/sysvipc/shm | while read -r each; do ipcrm -m "$each"; done
 }
 
 # ask PORT BYTES COUNT: sends BYTES, written as for printf, and prints the first COUNT bytes of the answer in hex.
 ask() {
-	# shellcheck disable=SC2059 # it is a format
-	timeout 5 bash -c 'exec 3<>"/dev/tcp/127.0.0.1/$0" && printf "$1" >&3 && head -c "$2" <&3 | od -An -v -tx1' \
-		"$1" "$2" "$3" 2>/dev/null | tr -d ' \n'
+	# shellcheck disable=SC2016 # for the inner shell
+	BYTES=$2 timeout 5 bash -c 'exec 3<>"/dev/tcp/127.0.0.1/$0" && printf "$BYTES" >&3 && head -c "$1" <&3 | od -An -v -tx1' \
+		"$1" "$3" 2>/dev/null | tr -d ' \n'
 }
