@@ -396,18 +396,3 @@ func inDatabase(t *testing.T, dsn, name string) string {
 	before, params, _ := strings.Cut(dsn, "?")
 	return before[:strings.LastIndex(before, "/")+1] + name + "?" + params
 }
-
-func askAt[T any](t testing.TB, dsn, query string, args ...any) T {
-	t.Helper()
-	ctx := context.Background()
-	conn, err := pgx.Connect(ctx, dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(ctx)
-	var v T
-	if err := conn.QueryRow(ctx, query, args...).Scan(&v); err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
-	return v
-}
