@@ -31,13 +31,13 @@ func Diagnose(ctx context.Context, cfg Config) core.Diagnosis {
 	if !d.file() {
 		return d.Diagnosis
 	}
-	d.db = connect(cfg.Path, access{mode: "rw", busy: min(cfg.busy(), checkLimit/2), queryOnly: true})
+	d.db = connect(cfg.Path, access{mode: "rw", busy: checkLimit / 2, queryOnly: true})
 	d.db.SetMaxOpenConns(readers)
 	defer d.db.Close()
 	if !d.check(ctx, "table", d.table) || d.s == nil {
 		return d.Diagnosis
 	}
-	d.check(ctx, "lock", d.lock)
+	d.check(ctx, "rights", d.lock)
 	if !d.Looked {
 		return d.Diagnosis
 	}
@@ -153,7 +153,9 @@ func remedy(err error) string {
 
 // lock takes the write lock and gives it back: that needs the right to write, and that nobody keeps it.
 func (d *doctor) lock(ctx context.Context) error {
-	tx, err := d.db.BeginTx(ctx, nil) // IMMEDIATE: see connect
+	db := connect(d.cfg.Path, access{mode: "rw", busy: checkLimit / 2}) // the other connections cannot write at all
+	defer db.Close()
+	tx, err := db.BeginTx(ctx, nil) // IMMEDIATE: see connect
 	if err != nil {
 		return fmt.Errorf("take the write lock: %w", err)
 	}
