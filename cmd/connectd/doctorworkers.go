@@ -53,7 +53,7 @@ func judgeWorkers(d *core.Diagnosis, c config.Connector) {
 	case len(living) == 0:
 		d.Warn("workers", fmt.Sprintf("no worker is alive, and %d ended without taking leave", len(d.Workers)), "start a daemon: it takes over what they left")
 	default:
-		d.Fine("workers", "%s, with %d of %d partitions", living1(len(living)), held, len(d.Leases))
+		d.Fine("workers", "%s alive, with %d of %d partitions", counted(len(living), "worker"), held, len(d.Leases))
 	}
 	switch {
 	case stale > 0 && len(living) > 0:
@@ -64,13 +64,6 @@ func judgeWorkers(d *core.Diagnosis, c config.Connector) {
 	default:
 		d.Fine("leases", "none is left over")
 	}
-}
-
-func living1(n int) string {
-	if n == 1 {
-		return "1 worker is alive"
-	}
-	return fmt.Sprintf("%d workers are alive", n)
 }
 
 // judgeReceipts: where the retention waits for receipts, none would ever let a row be cleaned up.

@@ -50,7 +50,9 @@ func sourceKinds() map[string]sourceKind {
 				steps, err := sqlite.Plan(ctx, cfg, sqlite.InitOptions{Existing: o.existing})
 				return steps, func(ctx context.Context) error { return sqlite.Apply(ctx, cfg, steps) }, err
 			},
-			diagnose: func(ctx context.Context, c config.Connector) core.Diagnosis { return sqlite.Diagnose(ctx, sqliteConfig(c)) },
+			diagnose: func(ctx context.Context, c config.Connector) core.Diagnosis {
+				return sqlite.Diagnose(ctx, sqliteConfig(c))
+			},
 		},
 		"postgres": {
 			check: func(c config.Connector) error { return postgresConfig(c, nil).Validate() },
@@ -62,7 +64,9 @@ func sourceKinds() map[string]sourceKind {
 				steps, err := postgres.Plan(ctx, cfg, opt)
 				return steps, func(ctx context.Context) error { return postgres.Apply(ctx, cfg, opt, steps) }, err
 			},
-			diagnose: func(ctx context.Context, c config.Connector) core.Diagnosis { return postgres.Diagnose(ctx, postgresConfig(c, nil)) },
+			diagnose: func(ctx context.Context, c config.Connector) core.Diagnosis {
+				return postgres.Diagnose(ctx, postgresConfig(c, nil))
+			},
 		},
 		"mysql": {
 			check: func(c config.Connector) error { return mysqlConfig(c).Validate() },
@@ -74,7 +78,9 @@ func sourceKinds() map[string]sourceKind {
 				steps, err := mysql.Plan(ctx, cfg, opt)
 				return steps, func(ctx context.Context) error { return mysql.Apply(ctx, cfg, opt, steps) }, err
 			},
-			diagnose: func(ctx context.Context, c config.Connector) core.Diagnosis { return mysql.Diagnose(ctx, mysqlConfig(c)) },
+			diagnose: func(ctx context.Context, c config.Connector) core.Diagnosis {
+				return mysql.Diagnose(ctx, mysqlConfig(c))
+			},
 		},
 	}
 }

@@ -30,7 +30,9 @@ type doctor struct {
 
 // Diagnose looks at everything that a daemon relies on, and says what it found. It changes nothing and locks nothing that anybody
 // waits for. Each look is bounded, also when ctx is not.
-func Diagnose(ctx context.Context, cfg Config) core.Diagnosis { return diagnose(ctx, cfg, longTransaction) }
+func Diagnose(ctx context.Context, cfg Config) core.Diagnosis {
+	return diagnose(ctx, cfg, longTransaction)
+}
 
 func diagnose(ctx context.Context, cfg Config, long time.Duration) core.Diagnosis {
 	d := &doctor{cfg: cfg, long: long}
@@ -65,7 +67,7 @@ func (d *doctor) check(ctx context.Context, what string, look func(context.Conte
 	case errors.Is(err, context.DeadlineExceeded):
 		d.Fault(what, fmt.Sprintf("no answer within %v: %v", checkLimit, err), "look in SHOW PROCESSLIST for who locks the table, such as an ALTER TABLE, or what else keeps the server busy")
 	default:
-		d.Fault(what, err.Error(), "")
+		d.Fault(what, err.Error(), "look whether the server still runs and into its log, and try again")
 	}
 	return err == nil
 }
@@ -190,7 +192,7 @@ func (d *doctor) durability(ctx context.Context) error {
 // the server's system.
 const longOnes = `SELECT id, modified, seconds FROM (SELECT trx_mysql_thread_id id, trx_rows_modified > 0 modified,
 	TIMESTAMPDIFF(SECOND, CONVERT_TZ(trx_started, 'SYSTEM', '+00:00'), UTC_TIMESTAMP()) seconds FROM information_schema.innodb_trx
-	WHERE trx_mysql_thread_id <> CONNECTION_ID()) t WHERE seconds >= ? ORDER BY seconds DESC LIMIT 3`
+	WHERE trx_mysql_thread_id <> CONNECTION_ID()) t WHERE seconds >= ? ORDER BY seconds DESC LIMIT 10`
 
 // transactions looks for those that have been open for long, if the user may see them.
 func (d *doctor) transactions(ctx context.Context) error {

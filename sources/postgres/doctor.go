@@ -81,7 +81,7 @@ func (d *doctor) check(ctx context.Context, what string, look func(context.Conte
 	case errors.Is(err, context.DeadlineExceeded):
 		d.Fault(what, fmt.Sprintf("no answer within %v: %v", checkLimit, err), "look in pg_stat_activity and pg_locks for who locks the table, such as an ALTER TABLE, or what else keeps the server busy")
 	default:
-		d.Fault(what, err.Error(), "")
+		d.Fault(what, err.Error(), "look whether the server still runs and into its log, and try again")
 	}
 	return err == nil
 }
@@ -109,7 +109,7 @@ func (d *doctor) reach(ctx context.Context) bool {
 	var text string
 	if err := conn.QueryRow(reaching, `SELECT current_setting('server_version_num')::int, current_setting('server_version')`,
 		pgx.QueryExecModeSimpleProtocol).Scan(&number, &text); err != nil {
-		d.Fault("server", "ask for its version: "+err.Error(), "")
+		d.Fault("server", "ask for its version: "+err.Error(), unreachable(err))
 		return false
 	}
 	if !d.version(number, text) {
@@ -121,7 +121,7 @@ func (d *doctor) reach(ctx context.Context) bool {
 	}
 	pool, err := srv.pool(ctx, doctorPool)
 	if err != nil {
-		d.Fault("server", err.Error(), "")
+		d.Fault("server", err.Error(), "correct the dsn")
 		return false
 	}
 	d.srv, d.src = srv, &Source{pooled: srv.pooled, ascii: !srv.anyText, work: pool, keep: pool, deletePublished: d.cfg.DeletePublished}
@@ -314,11 +314,15 @@ func (d *doctor) plan(ctx context.Context) error {
 	return nil
 }
 
-// commitOrder looks at what source order rests on, and at what holds rows back.
+// commitOrder looks at what the order rests on.
 func (d *doctor) commitOrder(ctx context.Context) error {
 	var err error
 	if d.src.order, err = newBarrier(ctx, d.src.work, d.src.s); err != nil {
-		return err
+		if sqlState(err) != "" || ctx.Err() != nil {
+			return err
+		}
+		d.Fault("commit order", err.Error(), "let a sequence that hands out one number at a time belong to the column, or set delivery.ordering to key")
+		return nil
 	}
 	var given int64
 	if err := d.src.work.QueryRow(ctx, `SELECT last_value FROM `+d.src.order.sequence).Scan(&given); err != nil {

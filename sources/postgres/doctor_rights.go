@@ -130,7 +130,7 @@ const longOnes = `SELECT who, writes, (seconds * 1000000)::bigint FROM (
 			AND (backend_xid IS NOT NULL OR backend_xmin IS NOT NULL AND datname = current_database())
 		UNION ALL SELECT format('prepared transaction %s, user %s, database %s', quote_literal(gid), owner, database), true,
 			extract(epoch FROM clock_timestamp() - prepared) FROM pg_prepared_xacts
-	) t WHERE seconds * 1000000 > $1::bigint ORDER BY seconds DESC LIMIT 3`
+	) t WHERE seconds * 1000000 > $1::bigint ORDER BY seconds DESC LIMIT 10`
 
 // transactions looks for those that have been open for long.
 func (d *doctor) transactions(ctx context.Context) error {
