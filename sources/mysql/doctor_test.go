@@ -263,3 +263,23 @@ func TestDoctorOfALockedTable(t *testing.T) {
 		must(t, err)
 	})
 }
+
+// Of a replica, and of a server that may lose commits, doctor says what it is.
+func TestDoctorOfAServerThatIsChanged(t *testing.T) {
+	onOwnServers(t, func(t *testing.T, srv ownServer) {
+		cfg := srv.config(t)
+		initialise(t, cfg, mysql.InitOptions{})
+		admin := open(t, srv.dsn)
+		set := func(assignment string) {
+			_, err := admin.Exec(`SET GLOBAL ` + assignment)
+			must(t, err)
+		}
+		set(`read_only = ON`)
+		wantFinding(t, mysql.Diagnose(t.Context(), cfg), core.Problem, "server", "read-only", "name the primary")
+		set(`read_only = OFF`)
+		set(`innodb_flush_log_at_trx_commit = 2`)
+		d := mysql.Diagnose(t.Context(), cfg)
+		wantFinding(t, d, core.Warning, "durability", "is 2")
+		wantSound(t, d)
+	})
+}
