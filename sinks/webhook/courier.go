@@ -21,6 +21,7 @@ type courier struct {
 	endpoints *endpoints
 	many      bool          // the host depends on the row; else there is one endpoint
 	total     time.Duration // for one request
+	lanes     int           // of one call that run beside each other
 
 	perRequest int  // rows at most
 	perRow     bool // an answer may have an outcome for each row

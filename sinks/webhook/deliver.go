@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/connectd/connectd/core"
@@ -46,8 +47,13 @@ func (c *courier) deliver(ctx context.Context, batch []core.Record) []core.Outco
 		return d.outcomes
 	}
 	var wg sync.WaitGroup
-	for _, records := range lanes {
-		wg.Go(func() { (&lane{delivery: d}).send(ctx, records) })
+	var next atomic.Int64
+	for range min(len(lanes), d.lanes) {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(lanes)); i = next.Add(1) - 1 {
+				(&lane{delivery: d}).send(ctx, lanes[i])
+			}
+		})
 	}
 	wg.Wait()
 	return d.outcomes

@@ -27,6 +27,10 @@ func newCourier(config *config, o Options, log *slog.Logger) (*courier, error) {
 	c := &courier{
 		composer: composer, judge: newJudge(config), auth: newAuthorizer(config.Auth, proxy),
 		many: config.hostVaries(), total: time.Duration(config.Timeouts.Total), perRequest: 1, perRow: config.perRow(),
+		lanes: config.Concurrency,
+	}
+	if c.many {
+		c.lanes *= 2 // those that wait for a slow endpoint stand aside
 	}
 	if config.Batch != nil {
 		c.perRequest = config.Batch.MaxRows
