@@ -98,9 +98,15 @@ func withoutSource(cfg *config.Config) (problems config.Problems) {
 
 // connectors returns the selected connectors. whole is false when a problem concerns what was selected.
 func (s *selection) connectors() (list []config.Connector, whole bool, err error) {
+	_, list, whole, err = s.chosen()
+	return list, whole, err
+}
+
+// chosen is connectors with the configuration they are from.
+func (s *selection) chosen() (cfg *config.Config, list []config.Connector, whole bool, err error) {
 	cfg, problems, err := s.read()
 	if err != nil {
-		return nil, false, err
+		return nil, nil, false, err
 	}
 	whole = true
 	var known []string
@@ -118,11 +124,11 @@ func (s *selection) connectors() (list []config.Connector, whole bool, err error
 	}
 	switch {
 	case len(list) > 0:
-		return list, whole, nil
+		return cfg, list, whole, nil
 	case slices.Contains(known, s.connector): // its problem has been said
-		return nil, false, errReported
+		return nil, nil, false, errReported
 	default:
-		return nil, false, fmt.Errorf("no connector %q in %s%s", s.connector, strings.Join(s.paths(), ", "),
+		return nil, nil, false, fmt.Errorf("no connector %q in %s%s", s.connector, strings.Join(s.paths(), ", "),
 			settings.DidYouMean(s.connector, known))
 	}
 }

@@ -24,6 +24,8 @@ type sourceKind struct {
 	open func(ctx context.Context, c config.Connector, log *slog.Logger) (daemon.Outbox, error)
 	// plan says what `init` would do, and returns how to do it.
 	plan func(ctx context.Context, c config.Connector, o initOptions) (core.Plan, func(context.Context) error, error)
+	// diagnose says what of its set-up works and what does not.
+	diagnose func(ctx context.Context, c config.Connector) core.Diagnosis
 }
 
 // initOptions is what only a person can answer.
@@ -48,6 +50,9 @@ func sourceKinds() map[string]sourceKind {
 				steps, err := sqlite.Plan(ctx, cfg, sqlite.InitOptions{Existing: o.existing})
 				return steps, func(ctx context.Context) error { return sqlite.Apply(ctx, cfg, steps) }, err
 			},
+			diagnose: func(ctx context.Context, c config.Connector) core.Diagnosis {
+				return sqlite.Diagnose(ctx, sqliteConfig(c))
+			},
 		},
 		"postgres": {
 			check: func(c config.Connector) error { return postgresConfig(c, nil).Validate() },
@@ -59,6 +64,9 @@ func sourceKinds() map[string]sourceKind {
 				steps, err := postgres.Plan(ctx, cfg, opt)
 				return steps, func(ctx context.Context) error { return postgres.Apply(ctx, cfg, opt, steps) }, err
 			},
+			diagnose: func(ctx context.Context, c config.Connector) core.Diagnosis {
+				return postgres.Diagnose(ctx, postgresConfig(c, nil))
+			},
 		},
 		"mysql": {
 			check: func(c config.Connector) error { return mysqlConfig(c).Validate() },
@@ -69,6 +77,9 @@ func sourceKinds() map[string]sourceKind {
 				cfg, opt := mysqlConfig(c), mysql.InitOptions{Existing: o.existing, Partitions: o.partitions}
 				steps, err := mysql.Plan(ctx, cfg, opt)
 				return steps, func(ctx context.Context) error { return mysql.Apply(ctx, cfg, opt, steps) }, err
+			},
+			diagnose: func(ctx context.Context, c config.Connector) core.Diagnosis {
+				return mysql.Diagnose(ctx, mysqlConfig(c))
 			},
 		},
 	}
@@ -94,6 +105,11 @@ func openSource(ctx context.Context, c config.Connector, log *slog.Logger) (daem
 // plan says what `init` would do for a connector, and returns how to do it.
 func plan(ctx context.Context, c config.Connector, o initOptions) (core.Plan, func(context.Context) error, error) {
 	return sourceKinds()[c.Source.Plugin].plan(ctx, c, o)
+}
+
+// diagnoseSource says what of a connector's source works and what does not.
+func diagnoseSource(ctx context.Context, c config.Connector) core.Diagnosis {
+	return sourceKinds()[c.Source.Plugin].diagnose(ctx, c)
 }
 
 func sqliteConfig(c config.Connector) sqlite.Config {

@@ -1,0 +1,344 @@
+package postgres
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/connectd/connectd/core"
+)
+
+const (
+	checkLimit = 5 * time.Second // for one thing that is looked at
+	doctorPool = 2               // connections that look
+)
+
+// thresholds are above which something is worth a warning.
+type thresholds struct {
+	transaction time.Duration // one that has been open longer
+	dead        int64         // rows that are dead and not yet vacuumed
+}
+
+var usual = thresholds{transaction: time.Minute, dead: 200_000}
+
+// doctor looks at one outbox table.
+type doctor struct {
+	core.Diagnosis
+	thresholds
+	cfg Config
+	src *Source
+	srv *server
+}
+
+// Diagnose looks at everything that a daemon relies on, and says what it found. It changes nothing and locks nothing that anybody
+// waits for. Each look is bounded, also when ctx is not.
+func Diagnose(ctx context.Context, cfg Config) core.Diagnosis { return diagnose(ctx, cfg, usual) }
+
+func diagnose(ctx context.Context, cfg Config, t thresholds) core.Diagnosis {
+	d := &doctor{cfg: cfg, thresholds: t}
+	if !d.reach(ctx) {
+		return d.Diagnosis
+	}
+	defer func() { _ = d.src.Close() }()
+	d.check(ctx, "clock", d.clock)
+	d.check(ctx, "durability", d.durability)
+	if d.cfg.Notify != NotifyOff {
+		d.check(ctx, "notify", d.notify)
+	}
+	d.check(ctx, "transactions", d.transactions)
+	if !d.check(ctx, "table", d.table) || !d.Looked {
+		return d.Diagnosis
+	}
+	d.check(ctx, "rights", d.rights)
+	if d.Faulty("rights") {
+		return d.Diagnosis // what follows would only say so again
+	}
+	d.check(ctx, "plan", d.plan)
+	if d.cfg.CommitOrder {
+		d.check(ctx, "commit order", d.commitOrder)
+	}
+	d.check(ctx, "dead rows", d.deadRows)
+	d.check(ctx, "workers", d.workers)
+	return d.Diagnosis
+}
+
+// check runs one look. Its error is a problem.
+func (d *doctor) check(ctx context.Context, what string, look func(context.Context) error) bool {
+	ctx, cancel := context.WithTimeout(ctx, checkLimit)
+	defer cancel()
+	err := look(ctx)
+	switch {
+	case err == nil:
+	case sqlState(err) == insufficientPrivilege:
+		d.Fault("rights", err.Error(), "grant the role of the dsn USAGE on the schema, and SELECT, INSERT, UPDATE and DELETE on the outbox table and on the tables connectd_*")
+	case errors.Is(err, context.DeadlineExceeded):
+		d.Fault(what, fmt.Sprintf("no answer within %v: %v", checkLimit, err), "look in pg_stat_activity and pg_locks for who locks the table, such as an ALTER TABLE, or what else keeps the server busy")
+	default:
+		d.Fault(what, err.Error(), "look whether the server still runs and into its log, and try again")
+	}
+	return err == nil
+}
+
+// The errors of connecting, by SQLSTATE.
+const (
+	insufficientPrivilege = "42501"
+	invalidPassword       = "28P01"
+	invalidAuthorization  = "28000"
+	noSuchDatabase        = "3D000"
+	tooManyConnections    = "53300"
+)
+
+// reach connects, and makes the pool with which everything else is looked at.
+func (d *doctor) reach(ctx context.Context) bool {
+	reaching, cancel := context.WithTimeout(ctx, checkLimit)
+	defer cancel()
+	srv, conn, err := reach(reaching, d.cfg)
+	if err != nil {
+		d.Fault("server", "it cannot be used: "+err.Error(), unreachable(err))
+		return false
+	}
+	defer conn.Close(reaching)
+	var number int
+	var text string
+	if err := conn.QueryRow(reaching, `SELECT current_setting('server_version_num')::int, current_setting('server_version')`,
+		pgx.QueryExecModeSimpleProtocol).Scan(&number, &text); err != nil {
+		d.Fault("server", "ask for its version: "+err.Error(), unreachable(err))
+		return false
+	}
+	if !d.version(number, text) {
+		return false
+	}
+	d.Fine("server", "it can be reached and takes writes")
+	if srv.pooled {
+		d.Fine("pooler", "a transaction pooler stands in between, which is allowed for: no statement is left prepared, and settings are made in each transaction")
+	}
+	pool, err := srv.pool(ctx, doctorPool)
+	if err != nil {
+		d.Fault("server", err.Error(), "correct the dsn")
+		return false
+	}
+	d.srv, d.src = srv, &Source{pooled: srv.pooled, ascii: !srv.anyText, work: pool, keep: pool, deletePublished: d.cfg.DeletePublished}
+	return true
+}
+
+// unreachable says what to do when the server cannot be used.
+func unreachable(err error) string {
+	switch sqlState(err) {
+	case invalidPassword, invalidAuthorization:
+		return "correct the user or the password in the dsn, or let them in by pg_hba.conf"
+	case noSuchDatabase:
+		return "create the database, or correct its name in the dsn"
+	case tooManyConnections:
+		return "raise max_connections, or let fewer connections in: a daemon has up to ten for each connector"
+	}
+	switch {
+	case errors.Is(err, pgconn.ErrReadOnlyConnection):
+		return "name the primary in the dsn: this server is a standby, or default_transaction_read_only is set for it, the database or the role"
+	case strings.HasPrefix(err.Error(), "dsn "):
+		return "correct the dsn"
+	default:
+		return "look whether the server runs, whether host and port in the dsn are its, and whether a firewall is in between"
+	}
+}
+
+func (d *doctor) version(number int, text string) bool {
+	if number/10000 < oldest {
+		d.Fault("version", "the server is PostgreSQL "+text, fmt.Sprintf("upgrade it: PostgreSQL %d is the oldest that will do", oldest))
+		return false
+	}
+	d.Fine("version", "PostgreSQL %s", text)
+	return true
+}
+
+// clock compares the clocks, and looks at the zone in which times come.
+func (d *doctor) clock(ctx context.Context) error {
+	var micros int64
+	var zone string
+	before := time.Now()
+	if err := d.src.work.QueryRow(ctx, `SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, current_setting('TimeZone')`).Scan(&micros, &zone); err != nil {
+		return err
+	}
+	// Connecting takes its time before the clock is read, and is part of what the difference may be.
+	d.Clock(time.UnixMicro(micros), before, time.Now())
+	if zone != "UTC" {
+		d.Fault("zone", "the session's time zone is "+zone+", though it was begun with UTC", "look for a pooler that changes the sessions' settings, or for ALTER ROLE ... SET timezone")
+		return nil
+	}
+	d.Fine("zone", "the session is in UTC")
+	return nil
+}
+
+// durability: a commit that a crash undoes may be an announcement, and its rows are sent again without the mark.
+func (d *doctor) durability(ctx context.Context) error {
+	var fsync string
+	if err := d.src.work.QueryRow(ctx, `SELECT current_setting('fsync')`).Scan(&fsync); err != nil {
+		return err
+	}
+	if fsync == "off" {
+		d.Warn("durability", "fsync is off: what was committed may be lost when the machine stops", "set fsync = on, unless this is a server for tests")
+		return nil
+	}
+	d.Fine("durability", "commits outlive a crash")
+	return nil
+}
+
+// notify sends itself a notification, on a channel where nobody else listens.
+func (d *doctor) notify(ctx context.Context) error {
+	l := &listener{channel: "connectd.doctor." + rand.Text(), log: slog.New(slog.DiscardHandler), wake: make(chan struct{}, 1)}
+	l.send = func(ctx context.Context, payload string) error {
+		_, err := d.src.keep.Exec(ctx, "SELECT pg_notify($1::text, $2::text)", l.channel, payload)
+		return err
+	}
+	conn, err := d.srv.dial(ctx)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if _, err := conn.Exec(ctx, "LISTEN "+quote(l.channel)); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	err = l.probe(ctx, conn)
+	switch {
+	case errors.Is(err, errSilent) && d.srv.pooled:
+		d.Warn("notify", "NOTIFY does not come through the transaction pooler; new rows are found by polling", "let the dsn lead to the server itself, or leave source.notify out")
+	case errors.Is(err, errSilent):
+		d.Warn("notify", fmt.Sprintf("a NOTIFY did not come back within %v; new rows are found by polling", probeLimit), "look for a proxy in between, or leave source.notify out")
+	case err != nil:
+		return err
+	default:
+		d.Fine("notify", "a NOTIFY comes through")
+	}
+	return nil
+}
+
+// table looks at the table and all that init makes.
+func (d *doctor) table(ctx context.Context) error {
+	s, err := inspect(ctx, d.src.work, d.cfg)
+	switch {
+	case err != nil && sqlState(err) == "" && ctx.Err() == nil:
+		d.Fault(misfit(err), err.Error(), remedy(err))
+		return nil
+	case err != nil:
+		return err
+	case !s.exists:
+		d.Fault("table", "there is no table "+s.table.String(), "run `connectd init`, which makes it, or correct source.table")
+		return nil
+	}
+	d.Fine("table", "%s is there, with the columns that are read", s.table)
+	d.Fine("id", "column %s is unique", s.cols.id)
+	d.src.s, d.src.text = s, s.texts()
+	if lost := s.missing(); lost != nil {
+		what := "initialised"
+		if strings.HasPrefix(lost[0], "index ") || strings.HasPrefix(lost[0], "valid index ") {
+			what = "index"
+		}
+		d.Fault(what, "there is no "+strings.Join(lost, ", no "), "run `connectd init`, which makes what is missing")
+		return nil
+	}
+	if err := s.samePartitions(); err != nil {
+		d.Fault("initialised", err.Error(), "map columns.id and columns.key as they were when init ran")
+		return nil
+	}
+	d.Looked = true
+	d.Fine("index", "%s is there and valid", s.objectName("pending"))
+	if s.version > schemaVersion {
+		d.Warn("initialised", fmt.Sprintf("the table was prepared by the next version of connectd (schema version %d, this one's is %d)", s.version, schemaVersion), "upgrade connectd here too")
+	} else {
+		d.Fine("initialised", "schema version %d, %d partitions", s.version, s.partitions)
+	}
+	return d.trigger(ctx)
+}
+
+// misfit names what is wrong with a table that cannot be used.
+func misfit(err error) string {
+	switch text := err.Error(); {
+	case strings.Contains(text, ": the id column "):
+		return "id"
+	case strings.Contains(text, ": the order column "):
+		return "order"
+	default:
+		return "table"
+	}
+}
+
+// remedy is what to do about such a table, where the error does not say so itself.
+func remedy(err error) string {
+	text := err.Error()
+	switch {
+	case strings.Contains(text, "no unique constraint"):
+		return "give the column one (CREATE UNIQUE INDEX CONCURRENTLY, then ALTER TABLE ... ADD UNIQUE USING INDEX), or map the name in source.columns to a column that has one"
+	case strings.Contains(text, "newer connectd"):
+		return "upgrade connectd here"
+	case strings.Contains(text, "(map "), strings.Contains(text, "say schema.table"):
+		return "correct source.columns or source.table"
+	default:
+		return "name another table in source.table, or change this one"
+	}
+}
+
+// trigger looks whether somebody has disabled it.
+func (d *doctor) trigger(ctx context.Context) error {
+	s := d.src.s
+	if !s.trigger {
+		return nil
+	}
+	var enabled string
+	err := d.src.work.QueryRow(ctx, `SELECT tgenabled::text FROM pg_trigger WHERE tgrelid = to_regclass($1::text) AND tgname = $2::text`,
+		s.table.quoted(), s.objectName("inserted")).Scan(&enabled)
+	if err == nil && enabled != "O" && enabled != "A" {
+		d.Warn("notify", "the trigger "+s.objectName("inserted")+" is disabled; new rows are found by polling",
+			"ALTER TABLE "+s.table.quoted()+" ENABLE TRIGGER "+quote(s.objectName("inserted")))
+	}
+	return err
+}
+
+// plan looks at the plan of the very fetch that a daemon runs.
+func (d *doctor) plan(ctx context.Context) error {
+	plan, err := d.src.FetchPlan(ctx, 0)
+	if err != nil {
+		return err
+	}
+	if err := d.src.CheckPlan(plan); err != nil {
+		d.Fault("plan", fmt.Sprintf("%v: %s", err, strings.Join(strings.Fields(plan), " ")),
+			"compare the index with what `connectd init --print` makes of an empty database, drop it if it is another and run `connectd init`; look whether enable_indexscan is off, or an extension changes plans")
+		return nil
+	}
+	d.Fine("plan", "the fetch is a scan of index %s, without a sort", d.src.s.objectName("pending"))
+	return nil
+}
+
+// commitOrder looks at what the order rests on.
+func (d *doctor) commitOrder(ctx context.Context) error {
+	var err error
+	if d.src.order, err = newBarrier(ctx, d.src.work, d.src.s); err != nil {
+		if sqlState(err) != "" || ctx.Err() != nil {
+			return err
+		}
+		d.Fault("commit order", err.Error(), "let a sequence that hands out one number at a time belong to the column, or set delivery.ordering to key")
+		return nil
+	}
+	var given int64
+	if err := d.src.work.QueryRow(ctx, `SELECT last_value FROM `+d.src.order.sequence).Scan(&given); err != nil {
+		return err
+	}
+	d.Fine("commit order", "sequence %s hands out one number at a time", d.src.order.sequence)
+	return nil
+}
+
+// workers reads what the daemons have written.
+func (d *doctor) workers(ctx context.Context) (err error) {
+	if d.Diagnosis.Workers, err = d.src.Workers(ctx); err != nil {
+		return err
+	}
+	if d.Leases, err = d.src.Leases(ctx); err != nil {
+		return err
+	}
+	return d.src.work.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM `+d.src.s.beside("receipt")+`)`).Scan(&d.Receipts)
+}
