@@ -122,20 +122,19 @@ func renamed(statements []string, names map[string]string) []string {
 
 const rolePassword = "p4ss-of-the-test"
 
-// postgresRoles makes a role that relays and one that inserts, and returns a DSN for each, and their names.
-func postgresRoles(t *testing.T, s server) (relay, shop string, names map[string]string) {
+// postgresRoles makes the roles of the page, relay, shop and owner, and returns a DSN for each, and their names.
+func postgresRoles(t *testing.T, s server) (dsn, names map[string]string) {
 	t.Helper()
 	suffix := fmt.Sprintf("_%x", rand.Uint64())
-	names = map[string]string{"relay": "relay" + suffix, "shop": "shop" + suffix}
-	as := func(role string) string {
-		u, err := url.Parse(s.dsn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		u.User = url.UserPassword(role, rolePassword)
-		return u.String()
+	dsn, names = map[string]string{}, map[string]string{}
+	u, err := url.Parse(s.dsn)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, role := range names {
+	for _, name := range []string{"relay", "shop", "owner"} {
+		role := name + suffix
+		u.User = url.UserPassword(role, rolePassword)
+		dsn[name], names[name] = u.String(), role
 		executeOn(t, s.db, "CREATE ROLE "+role+" LOGIN PASSWORD '"+rolePassword+"'")
 		t.Cleanup(func() {
 			for _, text := range []string{"DROP OWNED BY " + role, "DROP ROLE " + role} {
@@ -145,7 +144,7 @@ func postgresRoles(t *testing.T, s server) (relay, shop string, names map[string
 			}
 		})
 	}
-	return as(names["relay"]), as(names["shop"]), names
+	return dsn, names
 }
 
 func TestDocumentedRightsOnPostgres(t *testing.T) {
@@ -156,10 +155,11 @@ func TestDocumentedRightsOnPostgres(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := serverKinds["postgres"](t)
-			relay, shop, names := postgresRoles(t, s)
-			db := openSQL(t, "pgx", shop)
+			dsn, names := postgresRoles(t, s)
+			executeOn(t, s.db, renamed(statements(t, "postgres", "grant init"), names)...)
+			db := openSQL(t, "pgx", dsn["shop"])
 			u.plugin, u.dir, u.source = "postgres", t.TempDir(), `plugin: postgres, dsn: "${SHOP_DSN}"`+u.source
-			u.init, u.run = map[string]string{"SHOP_DSN": s.dsn}, map[string]string{"SHOP_DSN": relay}
+			u.init, u.run = map[string]string{"SHOP_DSN": dsn["owner"]}, map[string]string{"SHOP_DSN": dsn["relay"]}
 			u.admin = func(sql ...string) { executeOn(t, s.db, sql...) }
 			u.shop = func(sql ...string) { executeOn(t, db, sql...) }
 			u.afterInit = func() {
@@ -181,7 +181,7 @@ func TestDocumentedRightsOnPostgres(t *testing.T) {
 func TestAnAdoptedTableNeedsARightToItsSequence(t *testing.T) {
 	t.Parallel()
 	s := serverKinds["postgres"](t)
-	_, shop, names := postgresRoles(t, s)
+	dsn, names := postgresRoles(t, s)
 	dir := t.TempDir()
 	write(t, dir, "connectd.yaml", `connectors:
   orders:
@@ -190,7 +190,7 @@ func TestAnAdoptedTableNeedsARightToItsSequence(t *testing.T) {
 `)
 	executeOn(t, s.db, `CREATE TABLE outbox (id uuid PRIMARY KEY, aggregatetype text, aggregateid text, type text, payload jsonb)`)
 	executeOn(t, s.db, renamed(statements(t, "postgres", "grant application"), names)...)
-	db := openSQL(t, "pgx", shop)
+	db := openSQL(t, "pgx", dsn["shop"])
 	const insert = `INSERT INTO outbox (id, aggregateid, payload) VALUES (gen_random_uuid(), 'ada', '{}')`
 	executeOn(t, db, insert)
 	connectdWith(t, dir, "", map[string]string{"SHOP_DSN": s.dsn}, "init", "--existing", "pending").want(t, 0, "ALTER TABLE")
