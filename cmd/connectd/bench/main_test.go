@@ -52,6 +52,7 @@ func BenchmarkGoals(b *testing.B) {
 	b.Run("idle", r.rounds(p, benchmarkIdle))
 	b.Run("start", r.rounds(p, benchmarkStart))
 	b.Run("kill", r.rounds(p, benchmarkKill))
+	benchmarkServers(b, p, r)
 	if b.Failed() {
 		return
 	}
@@ -62,5 +63,23 @@ func BenchmarkGoals(b *testing.B) {
 		if err := r.writeJSON(*reportTo); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// benchmarkServers measures on the database servers whose addresses are in the environment.
+func benchmarkServers(b *testing.B, p programs, r *report) {
+	const postgresDSN = "CONNECTD_TEST_POSTGRES_DSN"
+	pg, found := openServer(b, "PostgreSQL", "postgres", "pgx", postgresDSN)
+	if found && pg.ours {
+		defer tunePostgres(b, pg)()
+	}
+	for _, each := range []struct {
+		name, figures string
+		f             func(*testing.B, programs, *server, *report)
+	}{
+		{"postgres-drain", "PostgreSQL drains of 100k rows", benchmarkPostgresDrain},
+		{"postgres-large", "PostgreSQL drains of 1M rows", benchmarkPostgresLarge},
+	} {
+		b.Run(each.name, r.withServer(p, pg, each.figures, postgresDSN, each.f))
 	}
 }
