@@ -95,7 +95,7 @@ func (f *figure) sum() {
 
 // title says what the figure is; one that explains the figure above it is set in.
 func (f *figure) title() string {
-	if f.Of == "" || f.want.kind == "" {
+	if f.Of == "" || strings.HasPrefix(f.Name, " ") {
 		return f.Name
 	}
 	return f.Name + ", " + f.Of
