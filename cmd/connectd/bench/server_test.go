@@ -69,7 +69,7 @@ func (r *report) withServer(p programs, s *server, figures, variable string, f f
 func tunePostgres(b *testing.B, s *server) (back func()) {
 	restart := func() {
 		for _, verb := range []string{"stop", "start"} {
-			if out, err := exec.Command(os.Getenv("CONNECTD_TEST_SERVICES_SH"), verb, "postgres").CombinedOutput(); err != nil { //nolint:noctx // runs in clean-ups too, and has limits of its own
+			if out, err := exec.Command(os.Getenv("CONNECTD_TEST_SERVICES_SH"), verb, "postgres").CombinedOutput(); err != nil {
 				b.Fatalf("services.sh %s postgres: %v\n%s", verb, err, out)
 			}
 		}
@@ -106,7 +106,7 @@ func tuneMySQL(b *testing.B, s *server) (back func()) {
 func (s *server) exec(b *testing.B, statements ...string) {
 	b.Helper()
 	for _, each := range statements {
-		if _, err := s.db.Exec(each); err != nil { //nolint:noctx // runs in clean-ups too
+		if _, err := s.db.Exec(each); err != nil {
 			b.Fatalf("%s: %v", each, err)
 		}
 	}

@@ -4,7 +4,6 @@ package bench
 
 import (
 	"bufio"
-	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -112,11 +111,4 @@ func (r *report) addDrain(name, of string, want goal, rows int, d drained, updat
 func (r *report) addRate(name, of string, rows int, d drained) {
 	r.add("  rate", name+of, "rows/s", goal{}, float64(rows)/d.wall.Seconds())
 	r.add("  processor time", name+of, "µs/row", goal{}, d.cpu.Seconds()*1e6/float64(rows))
-}
-
-func count(rows int) string {
-	if rows%1_000_000 == 0 {
-		return fmt.Sprintf("%dM", rows/1_000_000)
-	}
-	return fmt.Sprintf("%dk", rows/1000)
 }
