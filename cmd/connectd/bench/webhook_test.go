@@ -152,7 +152,7 @@ func sinkAlone(b *testing.B, url string) float64 {
 	}
 	defer func() { _ = sink.Close(context.Background()) }()
 	var delivered, number atomic.Int64
-	body := webhookBody()
+	body := payload()
 	began := time.Now()
 	var wg sync.WaitGroup
 	for range 8 {
@@ -185,7 +185,8 @@ func sinkAlone(b *testing.B, url string) float64 {
 	return float64(delivered.Load()) / time.Since(began).Seconds()
 }
 
-func webhookBody() []byte {
+// payload is JSON like that of the backlogs' rows.
+func payload() []byte {
 	return fmt.Appendf(nil, `{"order":%09d,"text":"%s"}`, 100000000, strings.Repeat("0", payloadBytes-29))
 }
 
@@ -198,7 +199,7 @@ func bareClient(b *testing.B, url string) float64 {
 	}
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: webhookConcurrency}}
 	defer client.CloseIdleConnections()
-	body := webhookBody()
+	body := payload()
 	var sent atomic.Int64
 	began := time.Now()
 	var wg sync.WaitGroup
