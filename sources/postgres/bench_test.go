@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/internal/services"
+	"github.com/connectd/connectd/scripts/services"
 	"github.com/connectd/connectd/sources/postgres"
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/internal/services"
+	"github.com/connectd/connectd/scripts/services"
 	"github.com/connectd/connectd/sources/postgres"
 )
 

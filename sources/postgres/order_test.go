@@ -11,7 +11,7 @@ import (
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/core/memory"
-	"github.com/connectd/connectd/internal/services"
+	"github.com/connectd/connectd/scripts/services"
 	"github.com/connectd/connectd/sources/postgres"
 )
 

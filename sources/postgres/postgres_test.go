@@ -13,7 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/internal/services"
+	"github.com/connectd/connectd/scripts/services"
 	"github.com/connectd/connectd/sources/postgres"
 	"github.com/connectd/connectd/sources/sourcetest"
 )

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/connectd/connectd/internal/services"
+	"github.com/connectd/connectd/scripts/services"
 )
 
 // tests are run, and then what they shared is closed.

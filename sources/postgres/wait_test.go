@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/connectd/connectd/internal/services"
+	"github.com/connectd/connectd/scripts/services"
 	"github.com/connectd/connectd/sources/postgres"
 )
 
