@@ -331,3 +331,43 @@ func TestPrivileges(t *testing.T) {
 		}
 	})
 }
+
+// InnoDB gives everybody the list of transactions that it made for the last one who asked, for as long as somebody asks
+// more often than ten times a second. A transaction that is not in such a list may run all the same.
+func TestHorizonWhileOthersListTransactions(t *testing.T) {
+	onServers(t, func(t *testing.T, srv server) {
+		cfg := srv.config(t)
+		initialise(t, cfg, mysql.InitOptions{Partitions: 1})
+		src := source(t, cfg)
+		horizon := func() core.Horizon {
+			page, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 10})
+			must(t, err)
+			return *page.Horizon
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		monitor, ended := open(t, srv.dsn), make(chan struct{})
+		go func() {
+			defer close(ended)
+			for ctx.Err() == nil {
+				var n int
+				_ = monitor.QueryRowContext(ctx, `SELECT COUNT(*) FROM information_schema.innodb_trx`).Scan(&n)
+			}
+		}()
+		defer func() { stop(); <-ended }()
+		time.Sleep(300 * time.Millisecond) // the monitor's list is older than the transaction
+		tx, err := open(t, cfg.DSN).Begin()
+		must(t, err)
+		defer tx.Rollback()
+		_, err = tx.Exec(`INSERT INTO outbox (id, payload) VALUES ('late', 'x')`)
+		must(t, err)
+		seen := horizon()
+		for begun := time.Now(); time.Since(begun) < 4*time.Second; time.Sleep(50 * time.Millisecond) {
+			if h := horizon(); h.Oldest >= seen.Next {
+				t.Fatalf("the horizon %+v passed a running transaction that was there at %+v", h, seen)
+			}
+		}
+		must(t, tx.Commit())
+		stop()
+		until(t, "the horizon to pass", func() bool { return horizon().Oldest >= seen.Next })
+	})
+}

@@ -18,7 +18,7 @@ func (src *Source) Fetch(ctx context.Context, req core.FetchRequest) (core.Page,
 		return page, ctx.Err()
 	}
 	err := src.try(ctx, "fetch", func() error {
-		oldest := src.horizon.oldest(ctx, src.work)
+		oldest := src.horizon.oldest(ctx, src.work, src.text)
 		page = core.Page{}
 		if err := src.fetch(ctx, req, &page); err != nil {
 			return err

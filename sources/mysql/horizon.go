@@ -3,6 +3,7 @@ package mysql
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"sync"
 	"time"
@@ -25,6 +26,8 @@ type horizon struct {
 	mu      sync.Mutex
 	blind   bool // not allowed to see
 	looked  bool
+	next    time.Duration            // no look before that
+	wait    time.Duration            // what it was after the latest try
 	at      time.Duration            // of the latest look
 	before  time.Duration            // of the look before that
 	running map[string]time.Duration // transaction → not begun before
@@ -34,16 +37,20 @@ func newHorizon(maxTransaction time.Duration) *horizon {
 	return &horizon{base: time.Now(), maxTransaction: cmp.Or(maxTransaction, defaultMaxTransaction)}
 }
 
-// lookEvery is how often running transactions are looked at.
-const lookEvery = time.Second
+// lookEvery is how often running transactions are looked at. While others look so often that the list is theirs, it is
+// tried less and less often, down to lookSeldom: many sources would keep it from each other.
+const (
+	lookEvery  = time.Second
+	lookSeldom = 16 * time.Second
+)
 
 func (h *horizon) now() time.Duration { return time.Since(h.base) }
 
 // oldest is called before a page's snapshot: rows that the snapshot will not show belong to transactions with this number
 // or a higher one. While somebody else looks, or the server does not answer, the last answer will do: it only lags behind.
-func (h *horizon) oldest(ctx context.Context, db *sql.DB) time.Duration {
+func (h *horizon) oldest(ctx context.Context, db *sql.DB, t texts) time.Duration {
 	if h.due() && h.looking.TryLock() {
-		h.look(ctx, db)
+		h.look(ctx, db, t)
 		h.looking.Unlock()
 	}
 	h.mu.Lock()
@@ -64,29 +71,26 @@ func (h *horizon) oldest(ctx context.Context, db *sql.DB) time.Duration {
 func (h *horizon) due() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return !h.blind && (!h.looked || h.now()-h.at >= lookEvery)
+	return !h.blind && h.now() >= h.next
 }
 
 // look lists what runs. A transaction that is there for the first time has taken its first number after the look before,
 // unless it was just then between taking it and using it; so the one before that counts.
-func (h *horizon) look(ctx context.Context, db *sql.DB) {
+func (h *horizon) look(ctx context.Context, db *sql.DB, t texts) {
 	now := h.now()
-	var ids []string
-	err := collect(ctx, db, func(rows *sql.Rows) error {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			return err
-		}
-		ids = append(ids, id)
-		return nil
-	}, `SELECT trx_id FROM information_schema.innodb_trx WHERE trx_rows_modified > 0`)
+	ids, fresh, err := running(ctx, db, t)
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.wait = min(max(2*h.wait, lookEvery), lookSeldom)
+	if err != nil || fresh {
+		h.wait = lookEvery
+	}
+	h.next = h.now() + h.wait
 	switch {
 	case number(err) == accessDenied:
 		h.blind = true
 		return
-	case err != nil:
+	case err != nil || !fresh:
 		return
 	}
 	running := make(map[string]time.Duration, len(ids))
@@ -98,6 +102,34 @@ func (h *horizon) look(ctx context.Context, db *sql.DB) {
 		running[id] = begun
 	}
 	h.before, h.at, h.running, h.looked = h.at, now, running, true
+}
+
+// running lists the transactions that have written. The server makes the list anew only when nobody has asked for it for
+// a tenth of a second; else it gives the old one, for as long as that goes on. The list is fresh when this very statement
+// is in it, which it is as that of a transaction of its own, begun by reading something.
+func running(ctx context.Context, db *sql.DB, t texts) (ids []string, fresh bool, err error) {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, false, err
+	}
+	defer tx.Rollback()
+	var leases int
+	if err := tx.QueryRowContext(ctx, t.fill(`SELECT COUNT(*) FROM {lease} WHERE tbl = ''`)).Scan(&leases); err != nil {
+		return nil, false, err
+	}
+	err = collect(ctx, tx, func(rows *sql.Rows) error {
+		var id string
+		var wrote, me bool
+		if err := rows.Scan(&id, &wrote, &me); err != nil {
+			return err
+		}
+		fresh = fresh || me
+		if wrote {
+			ids = append(ids, id)
+		}
+		return nil
+	}, `SELECT trx_id, trx_rows_modified > 0, COALESCE(trx_query LIKE '%`+rand.Text()+`%', FALSE) FROM information_schema.innodb_trx`)
+	return ids, fresh, err
 }
 
 // of gives a page's horizon, when the page has been read; oldest is from before.
