@@ -20,6 +20,10 @@ func (s *schema) adopt(old oldRows, opt InitOptions, add func(why, sql string)) 
 			return fmt.Errorf("table %s has a column %s with a meaning of its own: map columns.%s to another name", s.table, c.name, s.ruleName(c.name))
 		}
 	}
+	if _, found := s.found[s.cols.state]; found && s.version == 0 && slices.ContainsFunc(added, func(c relayColumn) bool { return c.name == s.cols.deliveries }) {
+		// Ours come all at once. Those rows may be anything, and the constraint would keep their own states out.
+		return fmt.Errorf("table %s has a column %s with a meaning of its own: map columns.state to another name", s.table, s.cols.state)
+	}
 	stateless := slices.ContainsFunc(added, func(c relayColumn) bool { return c.name == s.cols.state })
 	answer, err := s.answer(old, opt, stateless)
 	if err != nil {

@@ -35,11 +35,12 @@ type schema struct {
 	keep       bool // published rows stay
 
 	found       map[string]column
-	unique      map[string]bool // columns with a unique constraint of their own
-	objects     map[string]bool // our tables, indexes, sequences, triggers and constraints; false: an index that is not valid
-	registered  bool            // connectd_outbox and connectd_lease know the table
-	version     int             // 0: not registered
-	partitionBy string          // as registered
+	unique      map[string]bool   // columns with a unique constraint of their own
+	objects     map[string]bool   // our tables, indexes, sequences, triggers and constraints; false: an index that is not valid
+	elsewhere   map[string]string // indexes of other tables that have a name of ours, and the table's
+	registered  bool              // connectd_outbox and connectd_lease know the table
+	version     int               // 0: not registered
+	partitionBy string            // as registered
 }
 
 type column struct {
@@ -60,7 +61,7 @@ func inspect(ctx context.Context, q querier, cfg Config) (*schema, error) {
 	}
 	s := &schema{
 		table: table, cols: cols, extra: cfg.HeaderColumns, trigger: cfg.Notify == NotifyTrigger, keep: !cfg.DeletePublished,
-		found: map[string]column{}, unique: map[string]bool{}, objects: map[string]bool{},
+		found: map[string]column{}, unique: map[string]bool{}, objects: map[string]bool{}, elsewhere: map[string]string{},
 	}
 	for _, read := range []func(context.Context, querier) error{s.readTable, s.readColumns, s.readUnique, s.readObjects, s.readRegistration} {
 		if err := read(ctx, q); err != nil {
@@ -146,19 +147,25 @@ func (s *schema) readUnique(ctx context.Context, q querier) error {
 }
 
 func (s *schema) readObjects(ctx context.Context, q querier) error {
-	rows, err := q.Query(ctx, `SELECT c.relname::text, coalesce(i.indisvalid, true) FROM pg_class c LEFT JOIN pg_index i ON i.indexrelid = c.oid
+	rows, err := q.Query(ctx, `SELECT c.relname::text, coalesce(i.indisvalid, true), CASE WHEN i.indrelid IS DISTINCT FROM to_regclass($2::text) THEN i.indrelid::regclass::text END
+			FROM pg_class c LEFT JOIN pg_index i ON i.indexrelid = c.oid
 			WHERE c.relnamespace = to_regnamespace($1::text) AND c.relname LIKE 'connectd\_%'
-		UNION ALL SELECT tgname::text, true FROM pg_trigger WHERE tgrelid = to_regclass($2::text) AND NOT tgisinternal
-		UNION ALL SELECT conname::text, true FROM pg_constraint WHERE conrelid = to_regclass($2::text) AND contype = 'c'
-		UNION ALL SELECT proname::text, true FROM pg_proc WHERE pronamespace = to_regnamespace($1::text) AND proname LIKE 'connectd\_%'`,
+		UNION ALL SELECT tgname::text, true, NULL FROM pg_trigger WHERE tgrelid = to_regclass($2::text) AND NOT tgisinternal
+		UNION ALL SELECT conname::text, true, NULL FROM pg_constraint WHERE conrelid = to_regclass($2::text) AND contype = 'c'
+		UNION ALL SELECT proname::text, true, NULL FROM pg_proc WHERE pronamespace = to_regnamespace($1::text) AND proname LIKE 'connectd\_%'`,
 		quote(s.table.schema), s.table.quoted())
 	if err != nil {
 		return err
 	}
 	var name string
 	var valid bool
-	_, err = pgx.ForEachRow(rows, []any{&name, &valid}, func() error {
-		s.objects[name] = valid
+	var other *string
+	_, err = pgx.ForEachRow(rows, []any{&name, &valid, &other}, func() error {
+		if other != nil {
+			s.elsewhere[name] = *other
+		} else {
+			s.objects[name] = valid
+		}
 		return nil
 	})
 	return err

@@ -183,7 +183,7 @@ func (src *Source) Renew(ctx context.Context, owner string, leases []core.Lease,
 	}
 	text := src.text.fill(`UPDATE {connectd_lease} l SET lease_until = {now} + $3::bigint * interval '1 microsecond'
 		FROM unnest($4::integer[], $5::bigint[]) u (part, epoch)
-		WHERE l.tbl = $1::text AND l.owner = $2::text AND l.part = u.part AND l.epoch = u.epoch RETURNING l.part, l.epoch`)
+		WHERE l.tbl = $1::text AND l.owner = $2::text AND l.part = u.part AND l.epoch = u.epoch RETURNING l.part, l.epoch, ` + durable)
 	var kept []core.Lease
 	err := src.run(ctx, src.keep, "renew", func(q querier) error {
 		kept = nil
@@ -192,7 +192,7 @@ func (src *Source) Renew(ctx context.Context, owner string, leases []core.Lease,
 			return err
 		}
 		var l core.Lease
-		_, err = pgx.ForEachRow(rows, []any{&l.Part, &l.Epoch}, func() error {
+		_, err = pgx.ForEachRow(rows, []any{&l.Part, &l.Epoch, nil}, func() error {
 			kept = append(kept, l)
 			return nil
 		})

@@ -63,7 +63,7 @@ func (src *Source) passed(ctx context.Context) (int64, error) {
 		return b.passed, nil
 	}
 	asked := time.Now()
-	err := src.run(ctx, src.work, "commit order", func(q querier) error { return b.ask(ctx, q, asked) })
+	err := src.run(ctx, src.work, "commit order", func(q querier) error { return b.ask(ctx, q) })
 	if err != nil {
 		return 0, err
 	}
@@ -72,12 +72,13 @@ func (src *Source) passed(ctx context.Context) (int64, error) {
 }
 
 // ask takes a note if there are new rows, and marks and passes what can be. The number is read before a mark is taken:
-// a sequence does not keep to snapshots.
-func (b *barrier) ask(ctx context.Context, q querier, now time.Time) error {
+// a sequence does not keep to snapshots. The grace between both begins when the number is known, however long that took.
+func (b *barrier) ask(ctx context.Context, q querier) error {
 	var given, xid, oldest int64
 	if err := q.QueryRow(ctx, `SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM `+b.sequence).Scan(&given); err != nil {
 		return err
 	}
+	now := time.Now()
 	b.note(given, now)
 	if len(b.notes) == 0 {
 		return nil

@@ -102,12 +102,17 @@ func (s *schema) plan(old oldRows, opt InitOptions) ([]core.PlanStep, error) {
 		}
 	}
 	if !s.exists {
+		s.forget(add)
 		add("the outbox table", s.createTable())
 	} else if err := s.adopt(old, opt, add); err != nil {
 		return nil, err
 	}
 	for _, o := range objects[tables:] {
 		valid, there := s.objects[o.name]
+		if other, taken := s.elsewhere[o.name]; taken {
+			// As when a table was renamed, and a new one is to have its name.
+			return nil, fmt.Errorf("index %s belongs to another table, %s: rename the index, then init again", o.name, other)
+		}
 		switch {
 		case there && !valid:
 			add("the index is there, but making it did not end well", "REINDEX INDEX CONCURRENTLY "+quote(s.table.schema)+"."+quote(o.name))
@@ -150,6 +155,19 @@ func (s *schema) samePartitions() error {
 			s.table, s.partitionBy, s.partitionExpr())
 	}
 	return nil
+}
+
+// forget removes what is left of a table of that name that was dropped. The numbers of its rows come again: a row that
+// has never been sent would be taken for one that was announced.
+func (s *schema) forget(add func(why, sql string)) {
+	if s.version == 0 {
+		return
+	}
+	for _, name := range []string{"inflight", "attempt"} {
+		if _, there := s.objects["connectd_"+name]; there {
+			add("what is left of an earlier table of that name, whose numbers come again", "DELETE FROM "+s.beside(name)+" WHERE tbl = "+literal(s.table.name))
+		}
+	}
 }
 
 // register comes last: no daemon works on the table before.
