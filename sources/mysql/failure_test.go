@@ -371,3 +371,36 @@ func TestHorizonWhileOthersListTransactions(t *testing.T) {
 		until(t, "the horizon to pass", func() bool { return horizon().Oldest >= seen.Next })
 	})
 }
+
+// A transaction that is prepared runs until it is committed, though nobody is connected to it.
+func TestHorizonOfAPreparedTransaction(t *testing.T) {
+	onServers(t, func(t *testing.T, srv server) {
+		cfg := srv.config(t)
+		initialise(t, cfg, mysql.InitOptions{Partitions: 1})
+		src := source(t, cfg)
+		horizon := func() core.Horizon {
+			page, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 10})
+			must(t, err)
+			return *page.Horizon
+		}
+		db := open(t, cfg.DSN)
+		conn, err := db.Conn(t.Context())
+		must(t, err)
+		for _, s := range []string{`XA START 'horizon'`, `INSERT INTO outbox (id, payload) VALUES ('late', 'x')`, `XA END 'horizon'`, `XA PREPARE 'horizon'`} {
+			_, err := conn.ExecContext(t.Context(), s)
+			must(t, err)
+		}
+		must(t, conn.Close())
+		must(t, db.Close())
+		seen := horizon()
+		for range 40 {
+			if h := horizon(); h.Oldest >= seen.Next {
+				t.Errorf("%+v has passed %+v while the transaction is prepared", h, seen)
+				break
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		srv.execute(t, cfg, `XA COMMIT 'horizon'`)
+		until(t, "the horizon to pass", func() bool { return horizon().Oldest >= seen.Next })
+	})
+}

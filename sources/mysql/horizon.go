@@ -117,6 +117,7 @@ func running(ctx context.Context, db *sql.DB, t texts) (ids []string, fresh bool
 	if err := tx.QueryRowContext(ctx, t.fill(`SELECT COUNT(*) FROM {lease} WHERE tbl = ''`)).Scan(&leases); err != nil {
 		return nil, false, err
 	}
+	me := `COALESCE(trx_query LIKE '%` + rand.Text() + `%', FALSE)`
 	err = collect(ctx, tx, func(rows *sql.Rows) error {
 		var id string
 		var wrote, me bool
@@ -128,7 +129,7 @@ func running(ctx context.Context, db *sql.DB, t texts) (ids []string, fresh bool
 			ids = append(ids, id)
 		}
 		return nil
-	}, `SELECT trx_id, trx_rows_modified > 0, COALESCE(trx_query LIKE '%`+rand.Text()+`%', FALSE) FROM information_schema.innodb_trx`)
+	}, `SELECT trx_id, trx_rows_modified > 0, `+me+` FROM information_schema.innodb_trx WHERE trx_rows_modified > 0 OR `+me)
 	return ids, fresh, err
 }
 
