@@ -8,7 +8,7 @@ import (
 	"github.com/connectd/connectd/core"
 )
 
-// How long after a mark the next is taken: while pages with rows wait for it, and when others have written something.
+// How long after a mark the next is taken: when rows have been read since, and when others have written something.
 const (
 	markSoon  = time.Second
 	markLater = 5 * time.Second
@@ -21,9 +21,7 @@ const (
 // numbers may be running. So every now and then a mark is taken, which is a transaction of our own that takes a number
 // and does nothing else: all that run at that moment have lower ones. When a snapshot's xmin is above a mark, all of
 // those have ended. Marks are counted, and their counts are what core.Horizon calls transaction numbers: a page names
-// the next mark but one, and the last mark that its snapshot has passed. The next mark may be taken at once, while an
-// insert that has its row's number already, lower than one in the page, has no number of its own yet; so the one after
-// that counts, which is a while later.
+// the next mark, which will be taken after its snapshot, and the last mark that its snapshot has passed.
 type horizon struct {
 	marking sync.Mutex // held by whoever takes a mark
 
@@ -31,7 +29,7 @@ type horizon struct {
 	begun int64 // marks begun
 	marks []mark
 	at    time.Time // of the last mark
-	want  int64     // the mark that the latest page with rows named
+	read  bool      // rows have been read since
 	wrote bool      // somebody has written since
 }
 
@@ -46,7 +44,7 @@ func (h *horizon) refresh(ctx context.Context, q querier) error {
 	defer h.marking.Unlock()
 	h.mu.Lock()
 	age := time.Since(h.at)
-	due := h.begun == 0 || h.begun < h.want && age >= markSoon || h.wrote && age >= markLater
+	due := h.begun == 0 || h.read && age >= markSoon || h.wrote && age >= markLater
 	if due {
 		h.begun++
 	}
@@ -61,7 +59,7 @@ func (h *horizon) refresh(ctx context.Context, q querier) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.at, h.wrote = time.Now(), false
+	h.at, h.read, h.wrote = time.Now(), false, false
 	if h.marks = append(h.marks, mark{count, xid}); len(h.marks) > markNotes {
 		h.marks = h.marks[1:]
 	}
@@ -75,10 +73,8 @@ const takeMark = `SELECT pg_current_xact_id()::text::bigint`
 func (h *horizon) of(xmin, xmax int64, rows int) *core.Horizon {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	p := &core.Horizon{Next: h.begun + 2}
-	if rows > 0 {
-		h.want = p.Next
-	}
+	h.read = h.read || rows > 0
+	p := &core.Horizon{Next: h.begun + 1}
 	for _, m := range h.marks {
 		if m.xid < xmin {
 			p.Oldest = m.count
