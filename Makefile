@@ -10,9 +10,10 @@ EXAMPLE := examples/custom-sink
 SEEDS   ?= 20000
 # How long real daemons and sinks are killed at random.
 CHAOS   ?= 5m
-# How often each figure of `make bench` is taken, and a file for them as JSON.
+# How often each figure of `make bench` is taken, and a file for them as JSON. LARGE=1 drains five million rows too.
 ROUNDS  ?= 5
 REPORT  ?=
+LARGE   ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo build test lint format bench chaos generate
@@ -42,8 +43,9 @@ format: ## rewrite the code as lint wants it
 	$(LINTER) fmt ./...
 	cd $(EXAMPLE) && $(LINTER) fmt ./...
 
-bench: ## the figures of docs/benchmarks.md, in ROUNDS rounds; REPORT=FILE writes them as JSON too
-	$(GO) test -run '^$$' -bench '^BenchmarkGoals$$' -benchtime $(ROUNDS)x -timeout 30m ./cmd/connectd/bench -report '$(abspath $(REPORT))'
+bench: ## the figures of docs/benchmarks.md, in ROUNDS rounds, with real servers; REPORT=FILE writes them as JSON too
+	scripts/services.sh run $(GO) test -run '^$$' -bench '^BenchmarkGoals$$' -benchtime $(ROUNDS)x -timeout 2h ./cmd/connectd/bench \
+		-report '$(abspath $(REPORT))' $(if $(LARGE),-large)
 
 chaos: ## long runs that break things at random: the engine's simulation with SEEDS seeds, processes for CHAOS
 	$(GO) test -count=1 -timeout 2h -run '^TestSimulation$$' ./core/engine -sim.seeds $(SEEDS)

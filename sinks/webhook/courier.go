@@ -3,7 +3,6 @@ package webhook
 import (
 	"context"
 	"errors"
-	"maps"
 	"net/url"
 	"time"
 
@@ -84,8 +83,8 @@ func (c *courier) request(ctx context.Context, m *message, to *url.URL) (r egres
 	began := time.Now()
 	limited, cancel := context.WithTimeout(ctx, c.total)
 	defer cancel()
-	r = egress.Request{Method: m.method, URL: to, Header: maps.Clone(m.header), Body: m.body}
-	maps.Copy(r.Header, c.composer.sign(m, began))
+	c.composer.sign(m, began)
+	r = egress.Request{Method: m.method, URL: to, Header: m.header, Body: m.body}
 	if c.auth != nil {
 		if err := c.auth.Authorize(limited, &r); err != nil {
 			return r, unsent(ctx, began, verdict{outcome: unauthorized(err)}), false

@@ -145,10 +145,8 @@ func (c *composer) identify(m *message) {
 	m.header[c.idempotent] = []string{value}
 }
 
-// sign returns the headers of one attempt: a fresh timestamp, and signatures over the bytes of the body.
-func (c *composer) sign(m *message, now time.Time) http.Header {
-	return c.signer.sign(m.id, m.body, now)
-}
+// sign sets the headers of one attempt: a fresh timestamp, and signatures over the bytes of the body.
+func (c *composer) sign(m *message, now time.Time) { c.signer.sign(m.header, m.id, m.body, now) }
 
 func headSize(m *message) int {
 	size := len(m.url.RequestURI()) + len(m.url.Host)

@@ -103,9 +103,8 @@ func parseSecret(scheme, text string) (secret, error) {
 	return secret{key: key}, err
 }
 
-// sign returns the headers of one attempt: a fresh timestamp, and signatures over the bytes of the body.
-func (s *signer) sign(id string, body []byte, now time.Time) http.Header {
-	h := http.Header{}
+// sign sets the headers of one attempt: a fresh timestamp, and signatures over the bytes of the body.
+func (s *signer) sign(h http.Header, id string, body []byte, now time.Time) {
 	var keys []signature.Key
 	var texts [][]byte
 	for _, one := range s.secrets {
@@ -126,5 +125,4 @@ func (s *signer) sign(id string, body []byte, now time.Time) http.Header {
 	case schemeStripe:
 		h[headerStripe] = []string{signature.Stripe(texts, now, body)}
 	}
-	return h
 }

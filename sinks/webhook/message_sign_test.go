@@ -18,11 +18,8 @@ const secondKey = "whsec_Y29ubmVjdGQtdGVzdC1zZWNyZXQtMzItYnl0ZXMhIQ=="
 
 // attempt is a message with the headers of one attempt.
 func attempt(c *composer, m *message, now time.Time) http.Header {
-	h := m.header.Clone()
-	for name, values := range c.sign(m, now) {
-		h[name] = values
-	}
-	return h
+	c.sign(m, now)
+	return m.header.Clone()
 }
 
 // TestSignatureCoversTheBytesSent verifies with the official module, for every body there is (cases E7).
@@ -66,7 +63,7 @@ func TestEachAttemptIsSignedAnew(t *testing.T) {
 		if _, err := signature.Verify(h, m.body, []signature.Key{key}, now, time.Second); err != nil {
 			t.Error(err)
 		}
-		if h.Get("webhook-id") != "c-1" || string(m.body) != body || m.header.Get("webhook-signature") != "" {
+		if h.Get("webhook-id") != "c-1" || string(m.body) != body {
 			t.Errorf("the message changed: %v", m)
 		}
 	}
@@ -111,7 +108,9 @@ func TestSchemes(t *testing.T) {
 	} {
 		c := composing(t, `{"url":"https://example.com","signing":`+settings+`}`)
 		m, _ := c.compose([]core.Record{r}, []int{0})
-		if got := headers(t, c.sign(m, now)); got != want {
+		signed := http.Header{}
+		c.signer.sign(signed, m.id, m.body, now)
+		if got := headers(t, signed); got != want {
 			t.Errorf("%s: %q, want %q", settings, got, want)
 		}
 		if m.header.Get("webhook-id") != "c-1" {

@@ -18,10 +18,10 @@ const lockPause = 500 * time.Millisecond
 // initLock is the advisory lock of whoever applies a plan.
 const initLock = int64(0x636f6e6e65637464)
 
-// Apply carries out a plan. Steps that somebody else has done since are left out; when the plan no longer fits the database,
-// nothing is changed. Making an index beside running applications cannot be part of a transaction, so a failure half-way
-// leaves some steps done: the next plan has the others. opt must be what the plan was made with.
-// One Apply at a time works on a database.
+// Apply carries out a plan. Steps that somebody else has done since are left out; when the plan no longer fits the
+// database, nothing is changed. Making an index beside running applications cannot be part of a transaction, so a
+// failure half-way leaves some steps done: the next plan has the others. opt must be what the plan was made with. One
+// Apply at a time works on a database.
 func Apply(ctx context.Context, cfg Config, opt InitOptions, plan core.Plan) error {
 	if len(plan.Steps) == 0 {
 		return nil
@@ -65,8 +65,8 @@ func apply(ctx context.Context, cfg Config, opt InitOptions, plan core.Plan) err
 	return nil
 }
 
-// lockOut waits until no other Apply works on the database. It asks again and again, since a statement that waits has a snapshot, and
-// the other's CREATE INDEX CONCURRENTLY waits for that.
+// lockOut waits until no other Apply works on the database. It asks again and again, since a statement that waits has a
+// snapshot, and the other's CREATE INDEX CONCURRENTLY waits for that.
 func lockOut(ctx context.Context, conn *pgx.Conn) error {
 	for {
 		var locked bool

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/internal/services"
+	"github.com/connectd/connectd/scripts/services"
 	"github.com/connectd/connectd/sources/postgres"
 )
 
@@ -20,9 +20,10 @@ const (
 	benchBatch   = 500
 )
 
-// BenchmarkDrain reads, announces and settles a backlog in batches of 500, four partitions at a time, beside three things the server does
-// in the same run with as many rows: a plain SELECT of all through the same client, an UPDATE of a column that no index has, and a
-// DELETE. The ratios are the ceiling of what the engine can reach with a sink that costs nothing.
+// BenchmarkDrain reads, announces and settles a backlog in batches of 500, four partitions at a time, beside three
+// things the server does in the same run with as many rows: a plain SELECT of all through the same client, an UPDATE of
+// a column that no index has, and a DELETE. The ratios are the ceiling of what the engine can reach with a sink that
+// costs nothing.
 func BenchmarkDrain(b *testing.B) {
 	for _, deletes := range []bool{true, false} {
 		b.Run(fmt.Sprint("delete=", deletes), func(b *testing.B) {

@@ -15,7 +15,7 @@ import (
 
 const (
 	workConns      = 8 // connections that read and settle, unless the DSN says pool_max_conns
-	keepConns      = 2 // of their own for renewals and heartbeats, which must not wait behind a slow read
+	keepConns      = 3 // of their own for renewals and heartbeats, which must not wait behind a slow read
 	connectTimeout = 10 * time.Second
 	pingTimeout    = 3 * time.Second
 )
@@ -28,13 +28,14 @@ var tracked = map[string]string{
 	"datestyle":        "ISO, MDY",
 }
 
-// settings are those of a session that is ours alone. An outbox table is empty when its statistics are taken, or was full
-// and is empty now; a plan that reads the whole table must not be chosen for that, nor be kept. The rest bounds what a
-// worker that vanished leaves behind, and overrules what a role or a database has for other work.
+// settings are those of a session that is ours alone. An outbox table is empty when its statistics are taken, or was
+// full and is empty now; a plan that reads the whole table must not be chosen for that, nor be kept. The rest bounds
+// what a worker that vanished leaves behind, and overrules what a role or a database has for other work.
 var settings = map[string]string{
 	"enable_seqscan":                      "off",
 	"enable_bitmapscan":                   "off",
 	"jit":                                 "off",
+	"bytea_output":                        "hex", // the only form the client reads, when it gets text
 	"default_transaction_isolation":       "read committed",
 	"statement_timeout":                   "60s",
 	"idle_in_transaction_session_timeout": "10s",
@@ -66,11 +67,11 @@ func (cfg Config) connection() (*pgxpool.Config, error) {
 	if !strings.Contains(cfg.DSN, "pool_max_conns") {
 		c.MaxConns = workConns
 	}
-	if c.ConnConfig.ConnectTimeout <= 0 || !strings.Contains(cfg.DSN, "connect_timeout") {
+	if !strings.Contains(cfg.DSN, "connect_timeout") {
 		c.ConnConfig.ConnectTimeout = connectTimeout
 	}
 	c.PingTimeout = pingTimeout
-	if c.ConnConfig.ValidateConnect == nil {
+	if !strings.Contains(cfg.DSN, "target_session_attrs") {
 		// A server that became a standby answers as before, and takes no write for ever.
 		c.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
@@ -107,8 +108,8 @@ func reach(ctx context.Context, cfg Config) (*server, *pgx.Conn, error) {
 	return s, conn, s.encode(ctx, conn)
 }
 
-// greet connects, and says whether the session is ours. It has no connection when a pooler refuses a parameter, since it takes
-// only those it can carry along.
+// greet connects, and says whether the session is ours. It has no connection when a pooler refuses a parameter, since
+// it takes only those it can carry along.
 func (s *server) greet(ctx context.Context) (conn *pgx.Conn, ours bool, err error) {
 	conn, err = s.dial(ctx)
 	var refused *pgconn.PgError
@@ -138,7 +139,8 @@ func (s *server) encode(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// settle gives the sessions what they are started with. What the DSN says goes before ours, but for what decides how text and times come.
+// settle gives the sessions what they are started with. What the DSN says goes before ours, but for what decides how
+// text and times come.
 func (s *server) settle(given map[string]string, ours map[string]string) {
 	params := map[string]string{}
 	maps.Copy(params, ours)

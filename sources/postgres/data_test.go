@@ -10,7 +10,7 @@ import (
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/core/memory"
-	"github.com/connectd/connectd/internal/services"
+	"github.com/connectd/connectd/scripts/services"
 	"github.com/connectd/connectd/sources/postgres"
 	"github.com/connectd/connectd/sources/sourcetest"
 )
@@ -41,8 +41,8 @@ func TestPostgresAndMemoryAgree(t *testing.T) {
 	}
 }
 
-// Payloads come byte for byte as the database gives their text: jsonb has an order and a spacing of its own, json and text
-// keep theirs. https://github.com/hookdeck/outpost/pull/718
+// Payloads come byte for byte as the database gives their text: jsonb has an order and a spacing of its own, json and
+// text keep theirs. https://github.com/hookdeck/outpost/pull/718
 func TestPayloadsOfEveryType(t *testing.T) {
 	const written = `{"b": 1,  "a":1.50, "a": "é\u00e9😀"}`
 	for kind, want := range map[string]string{
@@ -225,8 +225,9 @@ func TestOddTimes(t *testing.T) {
 func TestConformanceInAHostileDatabase(t *testing.T) {
 	db := database(t, `timezone = 'America/St_Johns'`, `datestyle = 'German'`, `intervalstyle = 'sql_standard'`, `bytea_output = 'escape'`, `default_transaction_isolation = 'serializable'`,
 		`synchronous_commit = 'off'`, `search_path = ''`, `extra_float_digits = -10`, `enable_indexscan = off`, `statement_timeout = '10s'`)
-	for name, dsn := range map[string]string{"direct": services.Postgres(t), "pooler": services.PgBouncer(t)} {
-		t.Run(name, func(t *testing.T) {
+	for _, mode := range []string{"exec", "pooler"} {
+		t.Run(mode, func(t *testing.T) {
+			dsn := modes[mode](t)
 			direct := inDatabase(t, services.Postgres(t), db)
 			sourcetest.Run(t, sourcetest.Harness{Overlap: true, New: func(t *testing.T, o sourcetest.Options) sourcetest.Table {
 				schema := schemaOf(t)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,7 +14,7 @@ import (
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/core/engine"
 	"github.com/connectd/connectd/core/memory"
-	"github.com/connectd/connectd/internal/services"
+	"github.com/connectd/connectd/scripts/services"
 	"github.com/connectd/connectd/sources/postgres"
 )
 
@@ -45,8 +46,9 @@ func run(t *testing.T, cfg postgres.Config, n int, sink core.Sink, more func(*en
 	return stop
 }
 
-// producers insert rows of a few keys each, one after the other of a key, until ctx is done; whatever fails is tried again. They return
-// how many rows of each key were committed, at least: an insert of unknown outcome is taken for none.
+// producers insert rows of a few keys each, one after the other of a key, until ctx is done; whatever fails is tried
+// again. They return how many rows of each key were committed, at least: an insert of unknown outcome is taken for
+// none.
 func producers(ctx context.Context, t *testing.T, pool *pgxpool.Pool, cfg postgres.Config, n int) map[string]int {
 	var mu sync.Mutex
 	counts := map[string]int{}
@@ -104,8 +106,8 @@ func audit(t *testing.T, sink *memory.Sink, counts map[string]int) (repeats int)
 	return repeats
 }
 
-// The server crashes and comes back, again and again, under producers and three workers. No loop ends, nothing is lost, and
-// each key keeps its order.
+// The server crashes and comes back, again and again, under producers and three workers. No loop ends, nothing is lost,
+// and each key keeps its order.
 func TestTheServerCrashesAndComesBack(t *testing.T) {
 	own := services.Own(t, "postgres")
 	cfg := postgres.Config{DSN: own.Postgres(), Table: "public.outbox", Notify: postgres.NotifyTrigger}
@@ -172,7 +174,7 @@ func TestWorkersComeAndGo(t *testing.T) {
 			for _, n := range counts {
 				total += n
 			}
-			schema, _, _ := cutTable(cfg)
+			schema, _, _ := strings.Cut(cfg.Table, ".")
 			if n := ask[int](t, `SELECT coalesce(sum(count), 0)::int FROM `+schema+`.connectd_ledger`); n != total {
 				t.Errorf("the ledger has %d rows of %d", n, total)
 			}
@@ -180,8 +182,8 @@ func TestWorkersComeAndGo(t *testing.T) {
 	}
 }
 
-// Transactions overlap and commit out of order, some long after they took their numbers; a snapshot is held all the time. Every row
-// arrives, and soon.
+// Transactions overlap and commit out of order, some long after they took their numbers; a snapshot is held all the
+// time. Every row arrives, and soon.
 func TestB1RowsThatCommitLateAreFound(t *testing.T) {
 	cfg := postgres.Config{DSN: services.Postgres(t), Table: schemaOf(t) + ".outbox"}
 	initialise(t, cfg, postgres.InitOptions{Partitions: 4})

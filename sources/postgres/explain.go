@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// FetchPlan is the server's plan of the very fetch that is run for a partition, for people who look whether it is as it should be:
-// an index scan of the pending rows' index, and neither a sort nor a scan of the whole table.
+// FetchPlan is the server's plan of the very fetch that is run for a partition, for people who look whether it is as it
+// should be: an index scan of the pending rows' index, and neither a sort nor a scan of the whole table.
 func (src *Source) FetchPlan(ctx context.Context, part int) (string, error) {
 	var lines []string
 	err := src.run(ctx, src.work, "explain the fetch", func(q querier) error {

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/internal/services"
+	"github.com/connectd/connectd/scripts/services"
 	"github.com/connectd/connectd/sources/postgres"
 )
 
@@ -35,7 +35,8 @@ func insertMany(n int) string {
 	return fmt.Sprintf(`INSERT INTO outbox (id, aggregateid, payload) SELECT gen_random_uuid(), 'key' || i %% 100, 'x' FROM generate_series(1, %d) i`, n)
 }
 
-// The plan of a fetch and of a step is the same whatever the server believes of the table, with the arguments known and unknown.
+// The plan of a fetch and of a step is the same whatever the server believes of the table, with the arguments known and
+// unknown.
 func TestThePlanIsTheSameForEveryTable(t *testing.T) {
 	for shape, make := range shapes {
 		for _, adopted := range []bool{false, true} {

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/internal/services"
+	"github.com/connectd/connectd/scripts/services"
 	"github.com/connectd/connectd/sources/postgres"
 )
 
@@ -395,19 +395,4 @@ func inDatabase(t *testing.T, dsn, name string) string {
 	t.Helper()
 	before, params, _ := strings.Cut(dsn, "?")
 	return before[:strings.LastIndex(before, "/")+1] + name + "?" + params
-}
-
-func askAt[T any](t testing.TB, dsn, query string, args ...any) T {
-	t.Helper()
-	ctx := context.Background()
-	conn, err := pgx.Connect(ctx, dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(ctx)
-	var v T
-	if err := conn.QueryRow(ctx, query, args...).Scan(&v); err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
-	return v
 }

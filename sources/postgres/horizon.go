@@ -17,11 +17,11 @@ const (
 
 // horizon tells a page which transactions its snapshot could not see yet.
 //
-// A snapshot does not say that: its xmax is one more than the last transaction that has ended, and those with higher numbers
-// may be running. So every now and then a mark is taken, which is a transaction of our own that takes a number and does nothing
-// else: all that run at that moment have lower ones. When a snapshot's xmin is above a mark, all of those have ended. Marks are
-// counted, and their counts are what core.Horizon calls transaction numbers: a page names the next mark, which will be taken
-// after its snapshot, and the last mark that its snapshot has passed.
+// A snapshot does not say that: its xmax is one more than the last transaction that has ended, and those with higher
+// numbers may be running. So every now and then a mark is taken, which is a transaction of our own that takes a number
+// and does nothing else: all that run at that moment have lower ones. When a snapshot's xmin is above a mark, all of
+// those have ended. Marks are counted, and their counts are what core.Horizon calls transaction numbers: a page names
+// the next mark, which will be taken after its snapshot, and the last mark that its snapshot has passed.
 type horizon struct {
 	marking sync.Mutex // held by whoever takes a mark
 

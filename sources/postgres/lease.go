@@ -11,8 +11,8 @@ import (
 	"github.com/connectd/connectd/core"
 )
 
-// heartbeat: table, owner, info, microseconds in which a worker counts as live. Workers that are deleted are locked by nobody, so
-// that two heartbeats that delete each other's workers do not wait for each other.
+// heartbeat: table, owner, info, microseconds in which a worker counts as live. Workers that are deleted are locked by
+// nobody, so that two heartbeats that delete each other's workers do not wait for each other.
 const heartbeat = `WITH me AS (
 		INSERT INTO {connectd_worker} (tbl, owner, heartbeat, info) VALUES ($1::text, $2::text, {now}, $3::bytea)
 		ON CONFLICT (tbl, owner) DO UPDATE SET heartbeat = {now}, info = excluded.info
@@ -35,8 +35,8 @@ func (src *Source) Heartbeat(ctx context.Context, owner string, info []byte, ttl
 	return pulse, err
 }
 
-// sumLedger adds the ledger's lines to the day's sum, so that there are never many. Several workers may do it at once: each line is
-// deleted once.
+// sumLedger adds the ledger's lines to the day's sum, so that there are never many. Several workers may do it at once:
+// each line is deleted once.
 func (src *Source) sumLedger(ctx context.Context) error {
 	return src.run(ctx, src.keep, "sum the ledger", func(q querier) error {
 		_, err := q.Exec(ctx, src.text.fill(`WITH lines AS (
@@ -59,7 +59,8 @@ func (src *Source) Leave(ctx context.Context, owner string) error {
 // takeable are the leases that are free or have run out.
 const takeable = ` FROM {connectd_lease} WHERE tbl = $1::text AND (owner IS NULL OR lease_until <= {now})`
 
-// Acquire takes partitions that are free or whose leases have run out. A worker that stands by asks often, so it looks first.
+// Acquire takes partitions that are free or whose leases have run out. A worker that stands by asks often, so it looks
+// first.
 func (src *Source) Acquire(ctx context.Context, owner string, limit int, lease time.Duration, hold bool) ([]core.Acquired, error) {
 	if limit < 1 {
 		return nil, ctx.Err()
@@ -83,8 +84,9 @@ func (src *Source) Acquire(ctx context.Context, owner string, limit int, lease t
 	return taken, nil
 }
 
-// acquire runs in one transaction. The inflight rows are read by a statement that begins when the leases are locked: in one
-// statement with the lock its snapshot would be older, and an announcement that has just been committed would be missed.
+// acquire runs in one transaction. The inflight rows are read by a statement that begins when the leases are locked: in
+// one statement with the lock its snapshot would be older, and an announcement that has just been committed would be
+// missed.
 func (src *Source) acquire(ctx context.Context, tx pgx.Tx, owner string, limit int, lease time.Duration, hold bool) ([]core.Acquired, error) {
 	t, tbl := src.text, src.s.table.name
 	var parts []int32
@@ -145,8 +147,8 @@ func (src *Source) recover(ctx context.Context, tx pgx.Tx, owner string, taken [
 	return nil
 }
 
-// crashed: table, seqs, crashes that bury, whether to hold, by whom. It notes why rows are no longer pending. They are found by their
-// seqs, as in a step.
+// crashed: table, seqs, crashes that bury, whether to hold, by whom. It notes why rows are no longer pending. They are
+// found by their seqs, as in a step.
 const crashed = `WITH counted AS (
 		UPDATE {table} SET {deliveries} = {deliveries} + 1, {crashes} = {crashes} + 1,
 			{state} = CASE WHEN {crashes} + 1 >= $3::integer THEN 'dead' WHEN $4::boolean THEN 'held' ELSE 'pending' END,

@@ -14,8 +14,8 @@ import (
 // lagBound is where counting rows for the lag stops.
 const lagBound = 100_000
 
-// lag: table, bound. Pending rows are counted, and looked through for due ones, up to the bound; the oldest are looked for among the first
-// of each partition. The ages are NULL without such a row.
+// lag: table, bound. Pending rows are counted, and looked through for due ones, up to the bound; the oldest are looked
+// for among the first of each partition. The ages are NULL without such a row.
 const lag = `SELECT p.*, s.*,
 		(SELECT coalesce(sum(cardinality(seqs)), 0) FROM {connectd_inflight} WHERE tbl = $1::text),
 		(extract(epoch FROM {now} - o.oldest) * 1000000)::bigint, (extract(epoch FROM {now} - o.oldest_due) * 1000000)::bigint
@@ -72,8 +72,8 @@ func scanInfo(row pgx.Row, more ...any) (core.RowInfo, error) {
 	return r, nil
 }
 
-// List returns rows in seq order. Rows of a state that an index knows, pending, dead and held, are found in each partition apart;
-// others are walked through in order, as are those of a key or a type.
+// List returns rows in seq order. Rows of a state that an index knows, pending, dead and held, are found in each
+// partition apart; others are walked through in order, as are those of a key or a type.
 func (src *Source) List(ctx context.Context, f core.Filter) ([]core.RowInfo, error) {
 	limit := int64(f.Limit)
 	if limit <= 0 {

@@ -74,11 +74,11 @@ func (l *listener) run(ctx context.Context) {
 		if l.up.Swap(false) {
 			wait, told = listenAgain, ""
 		}
-		l.once.Do(func() { close(l.first) })
 		if err != nil && ctx.Err() == nil && err.Error() != told {
 			told = err.Error()
 			l.log.Warn("NOTIFY does not come through, new rows are found by polling", "channel", l.channel, "error", err)
 		}
+		l.once.Do(func() { close(l.first) })
 		if pause(ctx, wait/2+mathrand.N(wait/2)) != nil {
 			return
 		}

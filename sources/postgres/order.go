@@ -17,10 +17,10 @@ const (
 	barrierNotes = 64
 )
 
-// barrier keeps rows back until every transaction that could still commit an earlier one has ended. It notes the highest number
-// that was given out to a row, and then takes a mark, as horizon does; when all transactions below the mark have ended, no row up to
-// that number can come any more. An insert takes its row's number a moment before it has one of its own: the mark is taken a little
-// later for that.
+// barrier keeps rows back until every transaction that could still commit an earlier one has ended. It notes the
+// highest number that was given out to a row, and then takes a mark, as horizon does; when all transactions below the
+// mark have ended, no row up to that number can come any more. An insert takes its row's number a moment before it has
+// one of its own: the mark is taken a little later for that.
 type barrier struct {
 	sequence string
 
@@ -36,7 +36,8 @@ type note struct {
 	at         time.Time
 }
 
-// newBarrier finds the sequence that numbers the rows. One that hands numbers out in advance would break what the barrier promises.
+// newBarrier finds the sequence that numbers the rows. One that hands numbers out in advance would break what the
+// barrier promises.
 func newBarrier(ctx context.Context, q querier, s *schema) (*barrier, error) {
 	var name *string
 	var cache int64
@@ -70,8 +71,8 @@ func (src *Source) passed(ctx context.Context) (int64, error) {
 	return b.passed, nil
 }
 
-// ask takes a note if there are new rows, and marks and passes what can be. The number is read before a mark is taken: a sequence does not
-// keep to snapshots.
+// ask takes a note if there are new rows, and marks and passes what can be. The number is read before a mark is taken:
+// a sequence does not keep to snapshots.
 func (b *barrier) ask(ctx context.Context, q querier, now time.Time) error {
 	var given, xid, oldest int64
 	if err := q.QueryRow(ctx, `SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM `+b.sequence).Scan(&given); err != nil {
@@ -93,7 +94,8 @@ func (b *barrier) ask(ctx context.Context, q querier, now time.Time) error {
 	return nil
 }
 
-// note adds a note, if there is a new number. While a transaction stays open the notes get no more; the newest is kept up to date.
+// note adds a note, if there is a new number. While a transaction stays open the notes get no more; the newest is kept
+// up to date.
 func (b *barrier) note(given int64, now time.Time) {
 	n := len(b.notes)
 	switch {
@@ -122,9 +124,13 @@ func (b *barrier) pass(xid, oldest int64, now time.Time) {
 			n.xid = xid
 		}
 	}
-	for len(b.notes) > 0 && b.notes[0].xid > 0 && b.notes[0].xid < oldest {
-		b.passed = max(b.passed, b.notes[0].given)
-		b.notes = b.notes[1:]
+	// From the newest on: after a restore numbers of transactions may begin again below those of old marks.
+	for i := len(b.notes) - 1; i >= 0; i-- {
+		if n := b.notes[i]; n.xid > 0 && n.xid < oldest {
+			b.passed = max(b.passed, n.given)
+			b.notes = b.notes[i+1:]
+			return
+		}
 	}
 }
 
@@ -137,8 +143,8 @@ type Holdup struct {
 	For    time.Duration
 }
 
-// HeldBack says what keeps rows back under Config.CommitOrder, or nil when nothing does. A transaction in any database of the server
-// can: numbers of transactions are the server's.
+// HeldBack says what keeps rows back under Config.CommitOrder, or nil when nothing does. A transaction in any database
+// of the server can: numbers of transactions are the server's.
 func (src *Source) HeldBack(ctx context.Context) (*Holdup, error) {
 	if src.order == nil {
 		return nil, ctx.Err()

@@ -11,7 +11,7 @@ import (
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/core/memory"
-	"github.com/connectd/connectd/internal/services"
+	"github.com/connectd/connectd/scripts/services"
 	"github.com/connectd/connectd/sources/postgres"
 )
 
@@ -62,8 +62,8 @@ func TestCommitOrderWaitsForOlderWriters(t *testing.T) {
 	}
 }
 
-// The transaction that commits first has the lower number, since it wrote something else before, and the higher row. A snapshot
-// then shows no running transaction at all: its xmax is not above the one that runs.
+// The transaction that commits first has the lower number, since it wrote something else before, and the higher row. A
+// snapshot then shows no running transaction at all: its xmax is not above the one that runs.
 func TestCommitOrderSeesWritersThatASnapshotDoesNot(t *testing.T) {
 	for range 3 {
 		cfg, src, insert := ordered(t)

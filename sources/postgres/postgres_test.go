@@ -13,12 +13,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/internal/services"
+	"github.com/connectd/connectd/scripts/services"
 	"github.com/connectd/connectd/sources/postgres"
 	"github.com/connectd/connectd/sources/sourcetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(tests{m}) }
 
 // modes are the ways to the server: pgx's query modes, and a pooler that gives each transaction another session.
 var modes = map[string]func(t *testing.T) string{
@@ -33,10 +33,11 @@ var modes = map[string]func(t *testing.T) string{
 	},
 }
 
+// The other modes are those of TestConformanceInAHostileDatabase and TestConformanceOfAnAdoptedTable.
 func TestConformance(t *testing.T) {
-	for mode, dsn := range modes {
+	for _, mode := range []string{"prepared", "simple"} {
 		t.Run(mode, func(t *testing.T) {
-			cfg := postgres.Config{DSN: dsn(t)}
+			cfg := postgres.Config{DSN: modes[mode](t)}
 			sourcetest.Run(t, sourcetest.Harness{Overlap: true, New: func(t *testing.T, o sourcetest.Options) sourcetest.Table {
 				cfg := cfg
 				cfg.Table = schemaOf(t) + ".outbox"
@@ -47,12 +48,13 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// An adopted table has its order from a sequence of ours and its partitions from an expression. It is the same source to everybody.
+// An adopted table has its order from a sequence of ours and its partitions from an expression. It is the same source
+// to everybody, here in the simple protocol behind a pooler.
 func TestConformanceOfAnAdoptedTable(t *testing.T) {
 	route := "route"
 	sourcetest.Run(t, sourcetest.Harness{Overlap: true, AnyHeaders: true, New: func(t *testing.T, o sourcetest.Options) sourcetest.Table {
 		schema := schemaOf(t)
-		cfg := postgres.Config{DSN: services.Postgres(t), Table: schema + `."My ""Outbox"" \ of.1"`, DeletePublished: o.DeletePublished, Columns: columns(
+		cfg := postgres.Config{DSN: modes["pooler with simple"](t), Table: schema + `."My ""Outbox"" \ of.1"`, DeletePublished: o.DeletePublished, Columns: columns(
 			"id", "command_id", "key", "select", "type", "k i n d", "headers", `h"h`, "created", "At")}
 		cfg.Columns["route"] = &route
 		execute(t, `CREATE TABLE `+schema+`."My ""Outbox"" \ of.1" (command_id varchar(200) PRIMARY KEY, "select" varchar(200), "k i n d" varchar, payload bytea, "h""h" text,
@@ -101,42 +103,6 @@ func application(t testing.TB, dsn string) *pgxpool.Pool {
 	}
 	t.Cleanup(pool.Close)
 	return pool
-}
-
-func execute(t testing.TB, statements ...string) {
-	t.Helper()
-	executeAt(t, services.Postgres(t), statements...)
-}
-
-func executeAt(t testing.TB, dsn string, statements ...string) {
-	t.Helper()
-	ctx := context.Background()
-	conn, err := pgx.Connect(ctx, dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(ctx)
-	for _, s := range statements {
-		if _, err := conn.Exec(ctx, s); err != nil {
-			t.Fatalf("%s: %v", s, err)
-		}
-	}
-}
-
-// ask reads one value.
-func ask[T any](t testing.TB, query string, args ...any) T {
-	t.Helper()
-	ctx := context.Background()
-	conn, err := pgx.Connect(ctx, services.Postgres(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(ctx)
-	var v T
-	if err := conn.QueryRow(ctx, query, args...).Scan(&v); err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
-	return v
 }
 
 func initialise(t testing.TB, cfg postgres.Config, opt postgres.InitOptions) {

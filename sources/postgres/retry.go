@@ -31,7 +31,7 @@ const (
 	outOfRange           = "22003"
 	invalidBytes         = "22021" // no text
 	untranslatable       = "22P05" // no text in the database's encoding
-	protocolViolation    = "08P01" // the parameters do not fit the statement: its description is old
+	protocolViolation    = "08P01" // also what a pooler says when it lost its server, and nobody knows what was done
 )
 
 // sqlState is the server's code for an error, "" for one that does not come from it.
@@ -64,7 +64,7 @@ func (src *Source) try(ctx context.Context, what string, f func() error) error {
 			if n < repeats && pause(ctx, rand.N(time.Duration(n+1)*10*time.Millisecond)) == nil {
 				continue
 			}
-		case featureNotSupported, noSuchStatement, duplicateStatement, protocolViolation:
+		case featureNotSupported, noSuchStatement, duplicateStatement:
 			// The table changed under a prepared statement: those of all connections go.
 			if src.reset(); !fresh && ctx.Err() == nil {
 				fresh = true
@@ -90,18 +90,19 @@ func (src *Source) reset() {
 	src.keep.Reset()
 }
 
-// begin pins what our statements rely on, whatever the session has: each sees what was committed before it began, the planner keeps to
-// the indexes, and a worker that vanishes does not keep its locks.
+// begin pins what our statements rely on, whatever the session has: each sees what was committed before it began, the
+// planner keeps to the indexes, bytes come as the client reads them, and a worker that vanishes does not keep its
+// locks.
 const begin = `BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off;
-	SET LOCAL idle_in_transaction_session_timeout = '10s'`
+	SET LOCAL bytea_output = 'hex'; SET LOCAL idle_in_transaction_session_timeout = '10s'`
 
-// durable makes the transaction it is part of outlive a crash of the server, also where a role or database does without:
-// an announcement that is lost would be sent again without the mark. As a setting of the transaction it works through a
-// pooler, and being read at the commit it may come at any place.
+// durable makes the transaction it is part of outlive a crash of the server, also where a role or database does
+// without: an announcement that is lost would be sent again without the mark. As a setting of the transaction it works
+// through a pooler, and being read at the commit it may come at any place.
 const durable = "CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END"
 
-// run runs one statement, as often as try finds right. Behind a pooler, where the session has no settings of ours, it is in a transaction
-// that has them.
+// run runs one statement, as often as try finds right. Behind a pooler, where the session has no settings of ours, it
+// is in a transaction that has them.
 func (src *Source) run(ctx context.Context, pool *pgxpool.Pool, what string, f func(q querier) error) error {
 	return src.try(ctx, what, func() error {
 		if src.pooled {

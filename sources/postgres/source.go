@@ -36,8 +36,8 @@ var (
 	_ core.Waiter   = (*Source)(nil)
 )
 
-// Open opens an outbox table that init has made. When the table or something of the relay's is not there, the error says
-// what and wraps core.ErrNotInitialised.
+// Open opens an outbox table that init has made. When the table or something of the relay's is not there, the error
+// says what and wraps core.ErrNotInitialised.
 func Open(ctx context.Context, cfg Config) (*Source, error) {
 	src, err := open(ctx, cfg)
 	if err != nil {

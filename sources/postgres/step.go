@@ -71,9 +71,9 @@ func (st *step) arg(kind string, value any) string {
 // with adds a part.
 func (st *step) with(name, text string) { st.text += ",\n" + name + " AS (" + text + ")" }
 
-// fence locks the lease's row and finds it only if it is the owner's and has not run out. When it had to wait for the lock, the
-// server looks at the row again. It is a gate: each part of the step asks whether a row was found, once, before it begins.
-// Joined to the outbox instead, it would be taken for one row of many.
+// fence locks the lease's row and finds it only if it is the owner's and has not run out. When it had to wait for the
+// lock, the server looks at the row again. It is a gate: each part of the step asks whether a row was found, once,
+// before it begins. Joined to the outbox instead, it would be taken for one row of many.
 func (st *step) fence(tbl, owner string, l core.Lease) {
 	st.text = `WITH fence AS MATERIALIZED (SELECT 1 FROM {connectd_lease} WHERE tbl = ` + st.arg("text", tbl)
 	st.part = st.arg("integer", int64(l.Part))
@@ -86,8 +86,9 @@ const (
 	gate     = `(SELECT count(*) FROM fence) = 1`
 )
 
-// settlements are a list of them as parameters, one array a column, in the order of the seqs. A statement finds a row's place in them by
-// binary search, which is what width_bucket does: so the list is no relation that a plan could join the wrong way.
+// settlements are a list of them as parameters, one array a column, in the order of the seqs. A statement finds a row's
+// place in them by binary search, which is what width_bucket does: so the list is no relation that a plan could join
+// the wrong way.
 type settlements struct{ seqs, deliveries, attempts, crashes string }
 
 func (st *step) list(list []*core.Settlement) settlements {
@@ -111,9 +112,9 @@ func (l settlements) of(array, seq string) string {
 // row is an array's element for a row of the table.
 func (l settlements) row(array string) string { return l.of(array, `{order}::bigint`) }
 
-// where finds the rows that are still what the settlements know of them, each by its seq. Said in one expression, that a row is pending
-// lets no other index serve: statistics that were taken while there were few rows would make walking through all that are pending
-// look cheaper.
+// where finds the rows that are still what the settlements know of them, each by its seq. Said in one expression, that
+// a row is pending lets no other index serve: statistics that were taken while there were few rows would make walking
+// through all that are pending look cheaper.
 func (l settlements) where() string {
 	return ` WHERE ` + gate + ` AND {order} = ANY (` + l.seqs + `) AND CASE {state} WHEN 'pending' THEN {deliveries} END = ` + l.row(l.deliveries)
 }
@@ -124,8 +125,8 @@ func (st *step) publish(list []*core.Settlement) {
 		`, {crashes} = `+l.row(l.crashes)+l.where())
 }
 
-// remove deletes published rows with their history, and adds a line to the ledger: a line of its own, since one that is updated
-// would have the steps of all partitions wait for each other.
+// remove deletes published rows with their history, and adds a line to the ledger: a line of its own, since one that is
+// updated would have the steps of all partitions wait for each other.
 func (st *step) remove(list []*core.Settlement) {
 	seqs, deliveries := make([]int64, len(list)), make([]int32, len(list))
 	slices.SortFunc(list, func(a, b *core.Settlement) int { return cmp.Compare(a.Seq, b.Seq) })
@@ -173,7 +174,8 @@ func (st *step) settle(list []*core.Settlement, owner string) {
 	st.trim(list)
 }
 
-// trim keeps the newest lines of history of rows that may have more than a row may have, with room for one that is being added.
+// trim keeps the newest lines of history of rows that may have more than a row may have, with room for one that is
+// being added.
 func (st *step) trim(list []*core.Settlement) {
 	var long []int64
 	for _, s := range list {

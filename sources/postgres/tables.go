@@ -64,7 +64,7 @@ func (s *schema) beside(name string) string {
 	return quote(s.table.schema) + "." + quote("connectd_"+name)
 }
 
-// Channel is the channel on which rows of the table are announced.
+// channel is the channel on which rows of the table are announced.
 func (s *schema) channel() string {
 	name := "connectd." + s.table.schema + "." + s.table.name
 	if len(name) <= maxName {
@@ -73,8 +73,8 @@ func (s *schema) channel() string {
 	return s.objectName("rows")
 }
 
-// partitionExpr computes a row's partition. Rows of one key are in one partition, and rows without a key are spread by their
-// id. The collation makes the hash one of bytes. A row that has neither must still be found, to be buried.
+// partitionExpr computes a row's partition. Rows of one key are in one partition, and rows without a key are spread by
+// their id. The collation makes the hash one of bytes. A row that has neither must still be found, to be buried.
 func (s *schema) partitionExpr() string {
 	var of []string
 	for _, name := range []string{s.cols.key, s.cols.id} {
@@ -94,8 +94,9 @@ func (s *schema) partition() string {
 	return "(" + s.partitionExpr() + ")"
 }
 
-// position is a row's place in its partition. It is the order column, said so that no index but our own has it: to a server that takes
-// the table for empty, walking through the rows of all partitions by their numbers would look as cheap.
+// position is a row's place in its partition. It is the order column, said so that no index but our own has it: to a
+// server that takes the table for empty, walking through the rows of all partitions by their numbers would look as
+// cheap.
 func (s *schema) position() string { return "(" + quote(s.cols.order) + " + 0)" }
 
 // relayObjects are the table's indexes, constraints and triggers, in the order in which they are made.
@@ -132,9 +133,9 @@ func (s *schema) relayObjects() []object {
 			"once for each statement; commits that notify wait for each other"})
 }
 
-// relayTables stand beside the outbox tables of a schema, one set for all. What is written often and stays small is vacuumed
-// early. Inflight rows are looked up by the whole key, whose end only rises, so dead ones are not met; connectd_ledger gets
-// lines and no updates, which would wait for each other.
+// relayTables stand beside the outbox tables of a schema, one set for all. What is written often and stays small is
+// vacuumed early. Inflight rows are looked up by the whole key, whose end only rises, so dead ones are not met;
+// connectd_ledger gets lines and no updates, which would wait for each other.
 func (s *schema) relayTables() []object {
 	const eager = "autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500"
 	list := []object{
@@ -159,8 +160,8 @@ func (s *schema) relayTables() []object {
 	return list
 }
 
-// createTable makes a new table. Where published rows stay, each page keeps room for the new version of some: that saves a
-// third of the log that publishing writes, and no space in the end.
+// createTable makes a new table. Where published rows stay, each page keeps room for the new version of some: that
+// saves a third of the log that publishing writes, and no space in the end.
 func (s *schema) createTable() string {
 	c := &s.cols
 	var defs []string

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// texts writes the statements: {name} stands for a table or a column, quoted, or for an expression. Every parameter is cast, so
-// that it has a type in each of the client's query modes.
+// texts writes the statements: {name} stands for a table or a column, quoted, or for an expression. Every parameter is
+// cast, so that it has a type in each of the client's query modes.
 type texts struct {
 	names *strings.Replacer
 	// fetches are all forms of the fetch, by what they leave out and whether they stop at a number of bytes.
@@ -77,19 +77,19 @@ func (s *schema) fetched() string {
 	return strings.Join(list, ", ")
 }
 
-// rowColumns are read for every row, in the order in which a scanner takes them. The wait and the time since the first failure
-// are microseconds. An application that delays a row may have written any time into available_at: no value of it, nor of the
-// time of insertion, may fail the page.
+// rowColumns are read for every row, in the order in which a scanner takes them. The wait and the time since the first
+// failure are microseconds. An application that delays a row may have written any time into available_at: no value of
+// it, nor of the time of insertion, may fail the page.
 const rowColumns = `{order}::bigint, {id}::text, {key}::text, {route}::text, {type}::text, {bytes}, {headers}::text, {created at},
 	{deliveries}, {attempts}, {crashes},
 	CASE WHEN {available_at} IS NULL THEN 0 ELSE (extract(epoch FROM greatest(least({available_at}, {now} + interval '100 years'), {now} - interval '100 years') - {now}) * 1000000)::bigint END,
 	CASE WHEN {failing_since} IS NULL THEN 0 ELSE (extract(epoch FROM {now} - {failing_since}) * 1000000)::bigint END{extra}`
 
-// fetch is one statement, so one snapshot, of which the first two columns tell; without rows it gives one of NULLs. It reads
-// one row more than the page may have, to know whether there are more. Its arguments are partition, after, up to, and limit;
-// with leaveOut the known seqs and the keys that must wait; with cut the number of bytes that ends the page. Rows are cut by
-// the size of payloads alone, which is no more than the client counts, and one row late, so that the client sees that there
-// are more.
+// fetch is one statement, so one snapshot, of which the first two columns tell; without rows it gives one of NULLs. It
+// reads one row more than the page may have, to know whether there are more. Its arguments are partition, after, up to,
+// and limit; with leaveOut the known seqs and the keys that must wait; with cut the number of bytes that ends the page.
+// Rows are cut by the size of payloads alone, which is no more than the client counts, and one row late, so that the
+// client sees that there are more.
 //
 // What is left out is looked up in a hash table, and neither joined, which would need the order to be made again, nor
 // compared one by one. The partition's pending rows are an index scan that ends at the limit.

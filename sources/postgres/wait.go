@@ -19,10 +19,10 @@ type lookout struct {
 	woken time.Time     // by NOTIFY
 }
 
-// Wait returns when rows may have been inserted that no fetch has read. One look serves all partitions: it asks for the rows above
-// the highest that was read, often after there were some and seldom after a while of silence. Rows that commit late, below that,
-// are found by the engine's own polls. Where rows are announced, it looks seldom. While the server cannot be asked nothing
-// is new: the next fetch will say why.
+// Wait returns when rows may have been inserted that no fetch has read. One look serves all partitions: it asks for the
+// rows above the highest that was read, often after there were some and seldom after a while of silence. Rows that
+// commit late, below that, are found by the engine's own polls. Where rows are announced, it looks seldom. While the
+// server cannot be asked nothing is new: the next fetch will say why.
 func (src *Source) Wait(ctx context.Context) error {
 	for {
 		var announced <-chan struct{}
@@ -66,7 +66,7 @@ func (src *Source) look(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
 	var highest pgtype.Int8
-	err := src.keep.QueryRow(ctx, src.text.fill(`SELECT max({order})::bigint FROM {table} WHERE {order} > $1::bigint`), src.seen.Load()).Scan(&highest)
+	err := src.work.QueryRow(ctx, src.text.fill(`SELECT max({order})::bigint FROM {table} WHERE {order} > $1::bigint`), src.seen.Load()).Scan(&highest)
 	if err != nil || !highest.Valid {
 		return false, err
 	}

@@ -19,14 +19,42 @@ const (
 	latencyRows = 400 // a round
 )
 
-// benchmarkLatency commits rows one by one at a steady rate and watches them appear in the file that the file sink
-// writes. The pause between two rows is random, so that it does not beat with any of the daemon's own times.
+// benchmarkLatency commits to a SQLite file.
 func benchmarkLatency(b *testing.B, p programs, r *report) {
 	s := newSetup(b, p, fileSinkYAML, "")
 	s.init(b)
+	measureLatency(b, s, newProducer(b, s.database()), func(p50, p99 float64) {
+		r.add("commit → delivered, p50", "", "ms", atMost(15), p50)
+		r.add("commit → delivered, p99", "", "ms", goal{}, p99)
+	})
+}
+
+// benchmarkPostgresLatency commits to PostgreSQL, where the relay polls, and where a trigger notifies it.
+func benchmarkPostgresLatency(b *testing.B, p programs, s *server, r *report) {
+	for _, by := range []struct {
+		name, more string
+		want       goal
+	}{{"polling", "", atMost(15)}, {"NOTIFY", ", notify: trigger", atMost(5)}} {
+		// A benchmark of its own, since each has its rounds.
+		b.Run(by.name, func(b *testing.B) {
+			d := s.newDatabase(b, "")
+			setup := d.setup(b, p, by.more, fileSinkYAML, rowsDeleted)
+			setup.init(b)
+			measureLatency(b, setup, newProducerOn(b, d.db, insertRow), func(p50, p99 float64) {
+				r.add("PostgreSQL, commit → delivered by "+by.name+", p50", "", "ms", by.want, p50)
+				r.add("  p99", by.name, "ms", goal{}, p99)
+			})
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// measureLatency commits rows one by one at a steady rate and watches them appear in the file that the file sink writes.
+// The pause between two rows is random, so that it does not beat with any of the daemon's own times. It notes the
+// milliseconds of each round.
+func measureLatency(b *testing.B, s setup, app *producer, note func(p50, p99 float64)) {
 	d := s.run(b)
 	d.await(connectorRuns, 0)
-	app := newProducer(b, s.database())
 	app.insert(0)
 	until(b, "the first row arrives", time.Millisecond, func() bool { return countLines(b, s.output()) == 1 })
 	f := follow(b, s.output())
@@ -54,8 +82,7 @@ func benchmarkLatency(b *testing.B, p programs, r *report) {
 			waits = append(waits, max(at[id].Sub(c), 0)) // the commit may be seen before it returns
 		}
 		slices.Sort(waits)
-		r.add("commit → delivered, p50", "", "ms", atMost(15), milliseconds(waits[len(waits)/2]))
-		r.add("commit → delivered, p99", "", "ms", goal{}, milliseconds(waits[len(waits)*99/100]))
+		note(milliseconds(waits[len(waits)/2]), milliseconds(waits[len(waits)*99/100]))
 	}
 	d.stop()
 }

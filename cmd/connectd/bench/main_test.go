@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/connectd/connectd/plugins"
@@ -52,6 +53,7 @@ func BenchmarkGoals(b *testing.B) {
 	b.Run("idle", r.rounds(p, benchmarkIdle))
 	b.Run("start", r.rounds(p, benchmarkStart))
 	b.Run("kill", r.rounds(p, benchmarkKill))
+	benchmarkServers(b, p, r)
 	if b.Failed() {
 		return
 	}
@@ -62,5 +64,34 @@ func BenchmarkGoals(b *testing.B) {
 		if err := r.writeJSON(*reportTo); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// benchmarkServers measures on the database servers whose addresses are in the environment.
+func benchmarkServers(b *testing.B, p programs, r *report) {
+	const postgresDSN = "CONNECTD_TEST_POSTGRES_DSN"
+	pg, found := openServer(b, "PostgreSQL", "postgres", "pgx", postgresDSN)
+	if found && pg.ours {
+		defer tunePostgres(b, pg)()
+	}
+	for _, each := range []struct {
+		name, figures string
+		f             func(*testing.B, programs, *server, *report)
+	}{
+		{"postgres-drain", "PostgreSQL drains of 100k rows", benchmarkPostgresDrain},
+		{"postgres-large", "PostgreSQL drains of 1M rows", benchmarkPostgresLarge},
+		{"postgres-wal", "PostgreSQL relay's WAL", benchmarkPostgresWAL},
+		{"postgres-snapshot", "PostgreSQL beside a held snapshot", benchmarkPostgresSnapshot},
+		{"postgres-producers", "PostgreSQL producers beside the relay", benchmarkPostgresProducers},
+		{"postgres-latency", "PostgreSQL, commit → delivered", benchmarkPostgresLatency},
+	} {
+		b.Run(each.name, r.withServer(p, pg, each.figures, postgresDSN, each.f))
+	}
+	for _, each := range []struct{ name, variable string }{{"MySQL", "CONNECTD_TEST_MYSQL_DSN"}, {"MariaDB", "CONNECTD_TEST_MARIADB_DSN"}} {
+		s, found := openServer(b, each.name, "mysql", "mysql", each.variable)
+		if found && s.ours {
+			defer tuneMySQL(b, s)()
+		}
+		b.Run(strings.ToLower(each.name)+"-drain", r.withServer(p, s, each.name+" drains", each.variable, benchmarkMySQLDrain))
 	}
 }

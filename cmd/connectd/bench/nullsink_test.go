@@ -14,10 +14,12 @@ import (
 )
 
 // nullSink confirms everything and keeps nothing. With the setting receipts it notes in that file when it was opened
-// and when each record came, by the system's clock: "open NANOSECONDS" and "SEQ NANOSECONDS".
+// and when each record came, by the system's clock: "open NANOSECONDS" and "SEQ NANOSECONDS". With the setting refuse it
+// refuses the records of that type for good.
 type nullSink struct {
 	config struct {
 		Receipts string `json:"receipts"`
+		Refuse   string `json:"refuse"`
 	}
 	receipts *os.File
 }
@@ -46,6 +48,9 @@ func (s *nullSink) Deliver(_ context.Context, batch []core.Record) ([]core.Outco
 	outcomes := make([]core.Outcome, len(batch))
 	for i := range outcomes {
 		outcomes[i].Kind = core.Delivered
+		if s.config.Refuse != "" && batch[i].Type == s.config.Refuse {
+			outcomes[i] = core.Outcome{Kind: core.Permanent, Code: "refused", Message: "a record of this type is refused"}
+		}
 	}
 	if s.receipts == nil {
 		return outcomes, nil

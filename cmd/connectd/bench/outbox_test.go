@@ -92,12 +92,17 @@ func selectAll(b *testing.B, path string) cost {
 
 // producer commits single rows, each in a transaction of its own.
 type producer struct {
-	b  *testing.B
-	db *sql.DB
+	b         *testing.B
+	db        *sql.DB
+	statement string // its arguments are id, key and payload
 }
 
 func newProducer(b *testing.B, path string) *producer {
-	p := &producer{b: b, db: openDatabase(b, path)}
+	return newProducerOn(b, openDatabase(b, path), `INSERT INTO outbox (id, aggregateid, aggregatetype, type, payload) VALUES (?, ?, 'orders', 'OrderPlaced', ?)`)
+}
+
+func newProducerOn(b *testing.B, db *sql.DB, statement string) *producer {
+	p := &producer{b, db, statement}
 	p.db.SetMaxOpenConns(1)
 	return p
 }
@@ -106,8 +111,7 @@ func newProducer(b *testing.B, path string) *producer {
 // may say that it is done.
 func (p *producer) insert(n int) time.Time {
 	p.b.Helper()
-	_, err := p.db.ExecContext(p.b.Context(), `INSERT INTO outbox (id, aggregateid, aggregatetype, type, payload) VALUES (?, ?, 'orders', 'OrderPlaced', ?)`,
-		rowID(n), fmt.Sprintf("customer-%d", n), []byte(`{"order":1}`))
+	_, err := p.db.ExecContext(p.b.Context(), p.statement, rowID(n), fmt.Sprintf("customer-%d", n), []byte(`{"order":1}`))
 	if err != nil {
 		p.b.Errorf("insert row %d: %v", n, err) // not Fatal: any goroutine may call this
 	}

@@ -76,8 +76,14 @@ type setup struct {
 	dir, http string
 }
 
-// newSetup writes a configuration with the sink, in YAML, and the connector's other sections. "DIR" is the directory.
+// newSetup writes a configuration with the sink, in YAML, and the connector's other sections, for a SQLite file. "DIR" is
+// the directory.
 func newSetup(b *testing.B, p programs, sink, more string) setup {
+	return newSetupOn(b, p, "{plugin: sqlite, path: DIR/outbox.db, table: outbox}", sink, more)
+}
+
+// newSetupOn is newSetup for any source, in YAML.
+func newSetupOn(b *testing.B, p programs, source, sink, more string) setup {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
@@ -87,10 +93,10 @@ func newSetup(b *testing.B, p programs, sink, more string) setup {
 	text := fmt.Sprintf(`daemon: {http: %q, plugin_dir: %q}
 connectors:
   bench:
-    source: {plugin: sqlite, path: DIR/outbox.db, table: outbox}
+    source: %s
     sink: %s
     %s
-`, s.http, p.plugins, sink, more)
+`, s.http, p.plugins, source, sink, more)
 	if err := os.WriteFile(s.config(), []byte(strings.ReplaceAll(text, "DIR", s.dir)), 0o644); err != nil {
 		b.Fatal(err)
 	}
@@ -236,12 +242,18 @@ func (d *daemon) stop() {
 // until asks again and again, with pauses, until the answer is yes.
 func until(b *testing.B, what string, pause time.Duration, ok func() bool) {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(b.Context(), patience)
+	untilWithin(b, patience, what, pause, ok)
+}
+
+// untilWithin is until for what may take long.
+func untilWithin(b *testing.B, limit time.Duration, what string, pause time.Duration, ok func() bool) {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.Context(), limit)
 	defer cancel()
 	for !ok() {
 		select {
 		case <-ctx.Done():
-			b.Fatalf("%s: not within %v", what, patience)
+			b.Fatalf("%s: not within %v", what, limit)
 		case <-time.After(pause):
 		}
 	}

@@ -36,6 +36,8 @@ type figure struct {
 	Min     float64   `json:"min"`
 	Max     float64   `json:"max"`
 	Samples []float64 `json:"samples"`
+	// NotMeasured says why there are no samples.
+	NotMeasured string `json:"not_measured,omitempty"`
 
 	want goal
 }
@@ -59,6 +61,11 @@ func (r *report) add(name, of, unit string, want goal, value float64) {
 	r.figures[i].Samples = append(r.figures[i].Samples, value)
 }
 
+// notMeasured notes that there will be no figure, and why, so that its absence is seen.
+func (r *report) notMeasured(name, why string) {
+	r.figures = append(r.figures, &figure{Name: name, NotMeasured: why})
+}
+
 // rounds makes a benchmark of a function that notes figures. The time of one round says nothing, so it is not printed.
 func (r *report) rounds(p programs, f func(*testing.B, programs, *report)) func(*testing.B) {
 	return func(b *testing.B) {
@@ -71,6 +78,9 @@ func (r *report) rounds(p programs, f func(*testing.B, programs, *report)) func(
 func (f *figure) sum() {
 	sorted := slices.Sorted(slices.Values(f.Samples))
 	n := len(sorted)
+	if n == 0 {
+		return
+	}
 	f.Min, f.Median, f.Max = sorted[0], (sorted[(n-1)/2]+sorted[n/2])/2, sorted[n-1]
 	if f.want.kind == "" {
 		return
@@ -85,7 +95,7 @@ func (f *figure) sum() {
 
 // title says what the figure is; one that explains the figure above it is set in.
 func (f *figure) title() string {
-	if f.Of == "" || f.want.kind == "" {
+	if f.Of == "" || strings.HasPrefix(f.Name, " ") {
 		return f.Name
 	}
 	return f.Name + ", " + f.Of
@@ -110,6 +120,10 @@ func (r *report) table(to io.Writer) error {
 	fmt.Fprintf(w, "\nFIGURE\tMEDIAN\tMIN – MAX\tSAMPLES\tGOAL\t\n")
 	for _, f := range r.figures {
 		f.sum()
+		if f.NotMeasured != "" {
+			fmt.Fprintf(w, "%s\tnot measured: %s\n", f.Name, f.NotMeasured)
+			continue
+		}
 		fmt.Fprintf(w, "%s\t%s %s\t%s – %s\t%d\t%s\t%s\n",
 			f.title(), number(f.Median), f.Unit, number(f.Min), number(f.Max), len(f.Samples), f.Goal, f.verdict())
 	}

@@ -16,11 +16,12 @@ func TestVerdicts(t *testing.T) {
 		r.add("above", "", "", atMost(1.9), v)
 		r.add("  why", "", "", goal{}, v)
 	}
+	r.notMeasured("absent", "no server")
 	var out strings.Builder
 	if err := r.table(&out); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"met": "ok", "below": "BELOW", "above": "ABOVE", "  why": "3"} {
+	for name, want := range map[string]string{"met": "ok", "below": "BELOW", "above": "ABOVE", "  why": "3", "absent": "not measured: no server"} {
 		found := false
 		for line := range strings.Lines(out.String()) {
 			line = strings.TrimRight(line, " \n")

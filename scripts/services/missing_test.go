@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/connectd/connectd/internal/services"
+	"github.com/connectd/connectd/scripts/services"
 )
 
 // Where nobody demands servers their tests are skipped, with words that say what to do; where they are demanded, as in

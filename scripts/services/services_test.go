@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/connectd/connectd/internal/services"
+	"github.com/connectd/connectd/scripts/services"
 )
 
 // Each address is that of a server that speaks the protocol it is there for. The words are those of the protocols'

@@ -1,0 +1,121 @@
+package postgres
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// settleColumns finds the application's columns in an existing table. The relay's own may still be missing.
+func (s *schema) settleColumns(cfg Config) error {
+	var lost []string
+	for _, r := range s.cols.rules()[:applicationColumns] {
+		if *r.to == "" || r.name == "order" {
+			continue
+		}
+		_, found := s.found[*r.to]
+		switch {
+		case found:
+		case r.guess && !cfg.mapped(r.name):
+			s.fillCreated = r.name == "created"
+			if !s.fillCreated {
+				*r.to = ""
+			}
+		case r.nullable:
+			lost = append(lost, fmt.Sprintf("no column %s for the %s (map columns.%s to a name, or to null if there is none)", *r.to, r.name, r.name))
+		default:
+			lost = append(lost, fmt.Sprintf("no column %s for the %s (map columns.%s to a name)", *r.to, r.name, r.name))
+		}
+	}
+	for _, h := range s.extra {
+		if _, found := s.found[h.Column]; !found {
+			lost = append(lost, fmt.Sprintf("no column %s for the header %s", h.Column, h.Header))
+		}
+	}
+	if lost != nil {
+		return errors.New(strings.Join(lost, ", "))
+	}
+	if err := s.checkTypes(); err != nil {
+		return err
+	}
+	if err := s.settleOrder(cfg); err != nil {
+		return err
+	}
+	part, found := s.found[s.cols.part]
+	s.byColumn = found && part.generated && strings.Contains(part.byDefault, "hashtext")
+	return nil
+}
+
+// plainKinds have a text that depends on nothing but the value, so that it can be hashed in an index.
+var plainKinds = []string{"text", "character varying", "character", "uuid", "smallint", "integer", "bigint", "citext"}
+
+// timeKinds are the types of a time of insertion; one without a zone is taken for UTC.
+var timeKinds = []string{"timestamp with time zone", "timestamp without time zone"}
+
+func (s *schema) checkTypes() error {
+	id := s.found[s.cols.id]
+	if !s.unique[id.name] {
+		return fmt.Errorf("the id column %s has no unique constraint of its own", id.name)
+	}
+	for name, col := range map[string]string{"id": s.cols.id, "key": s.cols.key} {
+		if c, found := s.found[col]; found && !slices.Contains(plainKinds, c.kind) {
+			return fmt.Errorf("the %s column %s is of type %s, must be one of %s", name, c.name, c.kind, strings.Join(plainKinds, ", "))
+		}
+	}
+	if c, found := s.found[s.cols.created]; found && !slices.Contains(timeKinds, c.kind) {
+		return fmt.Errorf("the column %s is of type %s, which is no time (map columns.created to another column, or to null)", c.name, c.kind)
+	}
+	return nil
+}
+
+// settleOrder finds the column that gives the rows' order. Its values must never come twice, not even after a row is
+// deleted: the server gives them, from a sequence.
+func (s *schema) settleOrder(cfg Config) error {
+	c, found := s.found[s.cols.order]
+	id := s.found[s.cols.id]
+	switch {
+	case found && c.sequence == s.sequenceName():
+		s.bySequence = true
+	case found && !numbered(c):
+		return fmt.Errorf("the order column %s is no integer that the server numbers, NOT NULL and with a sequence or as an identity (map columns.order to a name the table has not, and init adds such a column)", c.name)
+	case found && !s.unique[c.name]:
+		return fmt.Errorf("the order column %s has no unique constraint of its own", c.name)
+	case found:
+	case numbered(id) && !cfg.mapped("order"):
+		s.cols.order = id.name
+	default:
+		s.bySequence = true
+	}
+	return nil
+}
+
+func numbered(c column) bool {
+	return slices.Contains([]string{"smallint", "integer", "bigint"}, c.kind) && c.notNull &&
+		(c.identity || strings.HasPrefix(c.byDefault, "nextval("))
+}
+
+// missing lists what init would still have to make.
+func (s *schema) missing() []string {
+	if !s.exists {
+		return []string{"table " + s.table.String()}
+	}
+	var lost []string
+	for _, c := range s.relayColumns() {
+		if _, found := s.found[c.name]; !found {
+			lost = append(lost, "column "+c.name)
+		}
+	}
+	for _, o := range s.relayObjects() {
+		switch valid, there := s.objects[o.name]; {
+		case !there:
+			lost = append(lost, o.kind+" "+o.name)
+		case !valid:
+			lost = append(lost, "valid "+o.kind+" "+o.name)
+		}
+	}
+	if lost == nil && !s.registered {
+		lost = []string{"row of the table in " + s.beside("outbox")}
+	}
+	return lost
+}
