@@ -54,6 +54,15 @@ type Lag struct {
 	Capped bool
 }
 
+// Holdup is what keeps rows from being sent in commit order, in sources that can keep it. Such a source has a method
+// HeldBack(context.Context) (*Holdup, error), which returns nil when nothing does.
+type Holdup struct {
+	Rows int64 // pending rows that wait
+	// Holder says whose transaction it is, for people, "" when the server does not tell; For is how long it has run.
+	Holder string
+	For    time.Duration
+}
+
 // Filter selects rows to list; zero fields do not restrict.
 type Filter struct {
 	State State

@@ -32,6 +32,7 @@ func TestUsage(t *testing.T) {
 		{"status extra", 2, "takes no arguments"},
 		{"run extra", 2, "connectd run -c extra"},
 		{"check extra", 2, "connectd check -c extra"},
+		{"help doctor", 0, "sends no record"},
 		{"rows show", 2, "needs at least one ID"},
 		{"rows list 7", 2, "connectd rows show 7"},
 		{"rows list --state ded", 2, `did you mean "dead"?`},

@@ -61,7 +61,7 @@ func TestOneProblem(t *testing.T) {
 		{in("    delivery: {in_flight: 0}"), `c.yaml:6:16: connector "shop": delivery.in_flight must be 1 to 1024`},
 		{in("    delivery: {in_flight: many}"), `c.yaml:6:16: connector "shop": delivery.in_flight must be a whole number`},
 		{in("    delivery: {batch: {max_bytes: 1GiB}}"), `c.yaml:6:24: connector "shop": delivery.batch.max_bytes must be 1 to 64MiB`},
-		{in("    delivery: {ordering: yes}"), `c.yaml:6:16: connector "shop": delivery.ordering must be one of key, none`},
+		{in("    delivery: {ordering: yes}"), `c.yaml:6:16: connector "shop": delivery.ordering must be one of key, none, commit`},
 		{in("    delivery:"), `c.yaml:6:5: connector "shop": delivery has no value; it must be a map of settings, or not be there at all`},
 		{in("    delivery: {retry: {initial: 2m, max: 1m}}"), `c.yaml:6:24: connector "shop": delivery.retry.initial must not be above delivery.retry.max, 1m0s`},
 		{in("    retention: {dead: forever}"), `c.yaml:6:17: connector "shop": retention.dead must be "keep", or a duration with a unit, such as "24h" or "7d"`},

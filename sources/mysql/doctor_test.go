@@ -106,7 +106,7 @@ func TestDoctorOfTheTable(t *testing.T) {
 			"no index":         {[]string{`ALTER TABLE outbox DROP INDEX connectd_pending`}, core.Problem, "index", []string{"no index connectd_pending", "connectd init"}},
 			"a hidden index":   {[]string{hide}, core.Problem, "plan", []string{"invisible or ignored"}},
 			"another index":    {[]string{`ALTER TABLE outbox DROP INDEX connectd_pending`, `ALTER TABLE outbox ADD INDEX connectd_pending (state, available_at)`}, core.Problem, "plan", []string{"sorts", "connectd init"}},
-			"a useless index":  {[]string{`ALTER TABLE outbox DROP INDEX connectd_pending`, `ALTER TABLE outbox ADD INDEX connectd_pending (crashes)`}, core.Problem, "plan", []string{"connectd init"}},
+			"a useless index":  {[]string{`ALTER TABLE outbox DROP INDEX connectd_pending`, `ALTER TABLE outbox ADD INDEX connectd_pending (crashes)`}, core.Problem, "plan", []string{"does not use the index", "connectd init"}},
 			"no column":        {[]string{`ALTER TABLE outbox DROP COLUMN last_error`}, core.Problem, "initialised", []string{"last_error", "connectd init"}},
 			"no payload":       {[]string{`ALTER TABLE outbox DROP COLUMN payload`}, core.Problem, "table", []string{"no column payload", "columns.payload"}},
 			"no unique id":     {[]string{`ALTER TABLE outbox DROP INDEX id`}, core.Problem, "id", []string{"no unique constraint", "ADD UNIQUE"}},
@@ -200,9 +200,37 @@ func TestDoctorOfTheRights(t *testing.T) {
 				}
 				srv.execute(t, owner, `GRANT PROCESS ON *.* TO `+user)
 				wantSound(t, mysql.Diagnose(t.Context(), cfg))
+				srv.execute(t, owner, `INSERT INTO outbox (id, aggregateid, payload) VALUES ('a', 'k', 'x'), ('b', 'k', 'x')`)
+				useIt(t, cfg)
 			})
 		}
 	})
+}
+
+// useIt does with a source what a daemon does, under the rights that doctor found sufficient: of rows a and b of one key, one
+// is published, the other is dead and then retried.
+func useIt(t *testing.T, cfg mysql.Config) {
+	t.Helper()
+	src := source(t, cfg)
+	ctx := t.Context()
+	_, err := src.Heartbeat(ctx, "me", nil, time.Minute)
+	must(t, err)
+	taken, err := src.Acquire(ctx, "me", 100, time.Minute, false)
+	must(t, err)
+	for _, a := range taken {
+		page, err := src.Fetch(ctx, core.FetchRequest{Part: a.Lease.Part, Limit: 10})
+		must(t, err)
+		for i, r := range page.Rows {
+			batch, settle := int64(i+1), core.Settlement{Seq: r.Record.Seq, State: core.Published}
+			if i == 1 {
+				settle.State, settle.Failure = core.Dead, &core.Failure{Code: "x"}
+			}
+			must(t, src.Step(ctx, "me", core.Change{Lease: a.Lease, Announce: []core.Announcement{{Batch: batch, Seqs: []int64{r.Record.Seq}}}}))
+			must(t, src.Step(ctx, "me", core.Change{Lease: a.Lease, Settle: []core.Settlement{settle}, Finished: []core.Finished{{Batch: batch, Keep: i == 1}}}))
+		}
+	}
+	must(t, src.Retry(ctx, "b", "me"))
+	must(t, src.Leave(ctx, "me"))
 }
 
 func TestDoctorOfTransactions(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/connectd/connectd/core"
 )
 
 const (
@@ -135,18 +137,10 @@ func (b *barrier) pass(xid, oldest int64, now time.Time) {
 	}
 }
 
-// Holdup is what keeps rows from being sent in commit order.
-type Holdup struct {
-	Rows int64 // pending rows that wait, up to lagBound
-	// Holder says whose transaction it is, for people, and For how long it has run. Holder is "" when the server does not
-	// tell: the role needs pg_read_all_stats to see the sessions of others.
-	Holder string
-	For    time.Duration
-}
-
-// HeldBack says what keeps rows back under Config.CommitOrder, or nil when nothing does. A transaction in any database
-// of the server can: numbers of transactions are the server's.
-func (src *Source) HeldBack(ctx context.Context) (*Holdup, error) {
+// HeldBack says what keeps rows back under Config.CommitOrder, or nil when nothing does; it counts up to lagBound rows. A
+// transaction in any database of the server can: numbers of transactions are the server's. The role needs
+// pg_read_all_stats to see whose it is.
+func (src *Source) HeldBack(ctx context.Context) (*core.Holdup, error) {
 	if src.order == nil {
 		return nil, ctx.Err()
 	}
@@ -154,7 +148,7 @@ func (src *Source) HeldBack(ctx context.Context) (*Holdup, error) {
 	if err != nil {
 		return nil, err
 	}
-	var h Holdup
+	var h core.Holdup
 	err = src.run(ctx, src.work, "held back", func(q querier) error {
 		err := q.QueryRow(ctx, src.text.fill(`SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {state} = 'pending' AND {order} > $1::bigint LIMIT $2::bigint) r`),
 			passed, int64(lagBound)).Scan(&h.Rows)

@@ -21,7 +21,7 @@ func (r *runner) counting(ctx context.Context, source core.Operator) (stop func(
 		cancel()
 		<-done
 		r.mu.Lock()
-		r.lag, r.vacant = nil, nil
+		r.lag, r.vacant, r.holdup = nil, nil, nil
 		r.mu.Unlock()
 	}
 }
@@ -34,8 +34,13 @@ func (r *runner) countLag(ctx context.Context, source core.Operator) {
 		bounded, cancel := context.WithTimeout(ctx, lagTimeout)
 		lag, err := source.Lag(bounded)
 		leases, leasesErr := source.Leases(bounded)
+		holdup := heldBack(bounded, source)
 		cancel()
+		if holdup != nil && holdup.For > holdupWorthTelling && (r.holdup == nil || r.holdup.Holder != holdup.Holder) {
+			r.log.Warn("rows wait for an older transaction", "rows", holdup.Rows, "transaction", holdup.Holder, "for", holdup.For)
+		}
 		r.mu.Lock()
+		r.holdup = holdup
 		if r.lag = &lag; err != nil {
 			r.lag = nil
 		}
@@ -50,6 +55,24 @@ func (r *runner) countLag(ctx context.Context, source core.Operator) {
 		case <-tick.C:
 		}
 	}
+}
+
+// holdupWorthTelling is how old a transaction must be that keeps rows back for the log to name it.
+const holdupWorthTelling = 10 * time.Second
+
+// heldBack asks a source that sends in commit order what keeps rows back.
+func heldBack(ctx context.Context, source core.Operator) *core.Holdup {
+	ordered, ok := source.(interface {
+		HeldBack(ctx context.Context) (*core.Holdup, error)
+	})
+	if !ok {
+		return nil
+	}
+	holdup, err := ordered.HeldBack(ctx)
+	if err != nil {
+		return nil
+	}
+	return holdup
 }
 
 // vacancies are the partitions that nobody has leased, each with the time since when that was seen. before is what was

@@ -8,6 +8,7 @@ type gauges struct {
 	all      []*prometheus.Desc
 
 	ready, lag, due, dead, held, sending, oldestDue, oldest *prometheus.Desc
+	heldBack, heldBackFor                                   *prometheus.Desc
 	inFlight, queued, gate, leases                          *prometheus.Desc
 	pluginUp, pluginRestarts, pluginUptime                  *prometheus.Desc
 }
@@ -28,6 +29,8 @@ func newGauges(snapshot func() []Health) *gauges {
 	g.sending = desc("sending_rows", "Rows announced and not yet settled, by any worker.")
 	g.oldestDue = desc("oldest_due_age_seconds", "Age of the oldest row that is due, 0 without one.")
 	g.oldest = desc("oldest_undelivered_age_seconds", "Age of the oldest pending row, 0 without one.")
+	g.heldBack = desc("held_back_rows", "Pending rows that wait for an older transaction, with ordering: commit.")
+	g.heldBackFor = desc("held_back_transaction_age_seconds", "Age of the transaction that they wait for, 0 without one.")
 	g.inFlight = desc("in_flight_batches", "Batches announced by this worker and not settled.")
 	g.queued = desc("queued_rows", "Rows in this worker's memory.")
 	g.gate = desc("gate_open", "1 when the connector may send, 0 while it waits for its sink.")
@@ -59,6 +62,13 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 		gauge(g.pluginUp, number(h.Plugin.Up))
 		gauge(g.pluginUptime, h.Plugin.Uptime.Seconds())
 		ch <- prometheus.MustNewConstMetric(g.pluginRestarts, prometheus.CounterValue, float64(h.Plugin.Restarts), h.Name)
+		if h.Holdup != nil {
+			gauge(g.heldBack, float64(h.Holdup.Rows))
+			gauge(g.heldBackFor, h.Holdup.For.Seconds())
+		} else {
+			gauge(g.heldBack, 0)
+			gauge(g.heldBackFor, 0)
+		}
 		if h.Lag == nil {
 			continue
 		}

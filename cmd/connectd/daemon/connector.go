@@ -67,13 +67,14 @@ type runner struct {
 	conn   *engine.Connector
 	plugin Plugin
 	lag    *core.Lag
+	holdup *core.Holdup      // what keeps rows back; written by countLag alone
 	vacant map[int]time.Time // partitions that nobody has leased → since when, as far as this process saw
 }
 
 // health is the connector as it stands.
 func (r *runner) health(now time.Time) Health {
 	r.mu.Lock()
-	h := Health{Name: r.Name, State: r.state, Reason: r.reason, Lag: r.lag}
+	h := Health{Name: r.Name, State: r.state, Reason: r.reason, Lag: r.lag, Holdup: r.holdup}
 	for _, since := range r.vacant {
 		if now.Sub(since) > 2*r.Policy.Lease {
 			h.Vacant++

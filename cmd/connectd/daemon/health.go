@@ -35,6 +35,8 @@ type Health struct {
 	// Lag is nil when the table could not be counted lately: a gauge that stands still while the database is
 	// away would look like health.
 	Lag *core.Lag `json:"-"`
+	// Holdup is nil when nothing keeps rows back for the sake of commit order.
+	Holdup *core.Holdup `json:"-"`
 }
 
 // PluginHealth is the sink's process.
