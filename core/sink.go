@@ -153,3 +153,8 @@ type Outcome struct {
 	Code    string
 	Message string
 }
+
+// AboutSink reports whether the outcome is one that every record would have now: the connector waits.
+func (o Outcome) AboutSink() bool {
+	return o.Kind != Delivered && o.Scope == ScopeSink || o.Kind == Throttled && o.Scope == ScopeDefault
+}

@@ -215,7 +215,7 @@ func (m *machine) judgeSink(b *batch, now time.Duration) {
 	for _, o := range b.ans.outcomes {
 		seen[o.Kind]++
 		others = others || o.Scope == core.ScopeKey && o.Kind != core.Delivered
-		if o.Scope == core.ScopeSink && o.Kind != core.Delivered || o.Kind == core.Throttled && o.Scope == core.ScopeDefault {
+		if o.AboutSink() {
 			reason = orElse(reason, fmt.Sprintf("%s: %s", orElse(o.Code, o.Kind.String()), o.Message))
 			wait = max(wait, o.RetryAfter)
 		}

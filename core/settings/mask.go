@@ -11,13 +11,19 @@ import (
 // others say: errors of a client library, which like to quote an address with its password, and answers of a server. A
 // secret that was encoded or cut is not found.
 func Mask(s string, in any) string {
-	var found []string
-	collect(reflect.ValueOf(in), &found)
-	slices.SortFunc(found, func(a, b string) int { return cmp.Compare(len(b), len(a)) }) // one may be part of another
-	for _, secret := range found {
+	for _, secret := range Secrets(in) {
 		s = strings.ReplaceAll(s, secret, "***")
 	}
 	return s
+}
+
+// Secrets returns every text that is a Secret, and not empty, somewhere in the struct that in is or points to: the longest
+// first, since one may be part of another.
+func Secrets(in any) []string {
+	var found []string
+	collect(reflect.ValueOf(in), &found)
+	slices.SortFunc(found, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	return found
 }
 
 // collect adds the secrets in what a struct of settings may be made of.

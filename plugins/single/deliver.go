@@ -28,7 +28,7 @@ func (s *Sink[S]) Deliver(ctx context.Context, batch []core.Record) ([]core.Outc
 			continue
 		}
 		*o = p.send(ctx, *r)
-		down = aboutSink(*o)
+		down = o.AboutSink()
 		if silent++; !o.Unknown {
 			silent = 0
 		}
@@ -48,11 +48,6 @@ func begins(ctx context.Context) func() bool {
 	}
 	half := deadline.Add(-time.Until(deadline) / 2)
 	return func() bool { return ctx.Err() == nil && time.Now().Before(half) }
-}
-
-// aboutSink reports whether a failure holds for every record.
-func aboutSink(o core.Outcome) bool {
-	return o.Scope == core.ScopeSink || o.Kind == core.Throttled && o.Scope == core.ScopeDefault
 }
 
 // send sends one record.

@@ -1,75 +1,18 @@
 package file
 
 import (
-	"bytes"
-	"encoding/base64"
-	"encoding/json"
-	"strconv"
-	"time"
 	"unicode/utf8"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/jsonrecord"
 )
-
-// createdLayout is RFC 3339 with exactly six digits; times are converted to UTC first.
-const createdLayout = "2006-01-02T15:04:05.000000Z07:00"
 
 // lineStart is what each line begins with; a torn last line is known by it.
 const lineStart = `{"id":"`
 
-// appendLine adds the record as one line of JSON. Fields and their order are a contract with whoever reads the file.
+// appendLine adds the record as one line of JSON.
 func appendLine(dst []byte, r *core.Record) []byte {
-	dst = append(dst, lineStart...)
-	dst = appendText(dst, r.ID)
-	dst = append(dst, `","key":`...)
-	if r.Keyed {
-		dst = appendString(dst, r.Key)
-	} else {
-		dst = append(dst, "null"...)
-	}
-	dst = append(dst, `,"route":`...)
-	dst = appendString(dst, r.Route)
-	dst = append(dst, `,"type":`...)
-	dst = appendString(dst, r.Type)
-	dst = append(dst, `,"headers":{`...)
-	for i, h := range r.Headers {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = appendString(dst, h.Name)
-		dst = append(dst, ':')
-		dst = appendString(dst, h.Value)
-	}
-	dst = append(dst, '}')
-	dst = appendPayload(dst, r.Payload)
-	dst = append(dst, `,"created_at":"`...)
-	dst = r.CreatedAt.In(time.UTC).AppendFormat(dst, createdLayout)
-	dst = append(dst, `","deliveries":`...)
-	dst = strconv.AppendInt(dst, int64(r.Deliveries), 10)
-	dst = append(dst, `,"possible_duplicate":`...)
-	dst = strconv.AppendBool(dst, r.PossibleDuplicate())
-	dst = append(dst, `,"epoch":`...)
-	dst = strconv.AppendInt(dst, r.Epoch, 10)
-	return append(dst, "}\n"...)
-}
-
-// appendPayload embeds JSON as it is: number spellings, key order, duplicate keys and blanks stay, and only a payload
-// of several lines loses the blanks between its tokens. Everything else goes as base64.
-func appendPayload(dst, payload []byte) []byte {
-	if !utf8.Valid(payload) || !json.Valid(payload) {
-		dst = append(dst, `,"payload_base64":"`...)
-		dst = base64.StdEncoding.AppendEncode(dst, payload)
-		return append(dst, '"')
-	}
-	dst = append(dst, `,"payload":`...)
-	if bytes.IndexByte(payload, '\n') < 0 && bytes.IndexByte(payload, '\r') < 0 {
-		return append(dst, payload...)
-	}
-	compact := bytes.NewBuffer(dst)
-	if err := json.Compact(compact, payload); err != nil {
-		panic("valid JSON cannot be compacted: " + err.Error()) // json.Valid said otherwise
-	}
-	return compact.Bytes()
+	return append(jsonrecord.Append(dst, r, true, appendString), '\n')
 }
 
 func appendString(dst []byte, s string) []byte {

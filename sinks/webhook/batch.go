@@ -5,10 +5,9 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"net/http"
-	"strconv"
-	"time"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/jsonrecord"
 )
 
 // list says whether a body is a list of records, even if there is one in it.
@@ -58,46 +57,13 @@ func (c *composer) listType(fallback string) string {
 
 func (c *composer) appendEntry(dst []byte, r *core.Record) ([]byte, error) {
 	if c.config.Body != bodyCEBatch {
-		return appendRow(dst, r, c.config.Batch.Format == formatNDJSON), nil
+		return jsonrecord.Append(dst, r, c.config.Batch.Format == formatNDJSON, appendString), nil
 	}
 	contentType, err := c.contentType(r)
 	if err != nil {
 		return dst, err
 	}
 	return c.appendEvent(dst, r, contentType)
-}
-
-// appendRow adds a record as a JSON object. Fields and their order are a contract with the receivers.
-func appendRow(dst []byte, r *core.Record, oneLine bool) []byte {
-	dst = append(dst, `{"id":`...)
-	dst = appendString(dst, r.ID)
-	if r.Keyed {
-		dst = appendMember(dst, "key", r.Key)
-	} else {
-		dst = append(dst, `,"key":null`...)
-	}
-	dst = appendMember(dst, "route", r.Route)
-	dst = appendMember(dst, "type", r.Type)
-	dst = append(dst, `,"headers":{`...)
-	for i, header := range r.Headers {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = appendString(dst, header.Name)
-		dst = append(dst, ':')
-		dst = appendString(dst, header.Value)
-	}
-	dst = append(dst, '}')
-	dst = appendPayload(dst, "payload", "payload_base64", r.Payload, oneLine)
-	dst = append(dst, `,"created_at":"`...)
-	dst = r.CreatedAt.In(time.UTC).AppendFormat(dst, createdLayout)
-	dst = append(dst, `","deliveries":`...)
-	dst = strconv.AppendInt(dst, int64(r.Deliveries), 10)
-	dst = append(dst, `,"possible_duplicate":`...)
-	dst = strconv.AppendBool(dst, r.PossibleDuplicate())
-	dst = append(dst, `,"epoch":`...)
-	dst = strconv.AppendInt(dst, r.Epoch, 10)
-	return append(dst, '}')
 }
 
 // listID is the webhook-id of a list: the same for the same rows in the same order, another for any other list.

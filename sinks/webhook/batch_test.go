@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/jsonrecord"
 )
 
 // rows are n records with payloads of JSON.
@@ -175,7 +176,7 @@ func FuzzRow(f *testing.F) {
 	f.Fuzz(func(t *testing.T, id, key string, payload []byte, name, value string) {
 		r := core.Record{ID: id, Key: key, Keyed: true, Payload: payload, Headers: []core.Header{{Name: name, Value: value}}, Deliveries: 1}
 		for _, oneLine := range []bool{false, true} {
-			row := appendRow(nil, &r, oneLine)
+			row := jsonrecord.Append(nil, &r, oneLine, appendString)
 			var got struct {
 				ID, Key       string
 				Headers       map[string]string

@@ -3,7 +3,6 @@ package webhook
 import (
 	"bytes"
 	"compress/gzip"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -74,30 +73,6 @@ func (c *composer) compressed(h http.Header, body []byte) ([]byte, error) {
 	c.zippers.Put(w)
 	h["Content-Encoding"] = []string{"gzip"}
 	return b.Bytes(), nil
-}
-
-// appendPayload adds a payload as a member of a JSON object: under name as the JSON it is, number spellings, key order,
-// duplicate keys and blanks included, or under name_base64. A payload that must stay on one line loses the blanks
-// between its tokens if there are line ends among them.
-func appendPayload(dst []byte, name, base64Name string, payload []byte, oneLine bool) []byte {
-	if !utf8.Valid(payload) || !json.Valid(payload) {
-		return appendBase64(dst, base64Name, payload)
-	}
-	dst = append(dst, `,"`+name+`":`...)
-	if !oneLine || bytes.IndexByte(payload, '\n') < 0 && bytes.IndexByte(payload, '\r') < 0 {
-		return append(dst, payload...)
-	}
-	compact := bytes.NewBuffer(dst)
-	if err := json.Compact(compact, payload); err != nil {
-		panic("valid JSON cannot be compacted: " + err.Error()) // json.Valid said otherwise
-	}
-	return compact.Bytes()
-}
-
-func appendBase64(dst []byte, name string, data []byte) []byte {
-	dst = append(dst, `,"`+name+`":"`...)
-	dst = base64.StdEncoding.AppendEncode(dst, data)
-	return append(dst, '"')
 }
 
 // appendMember adds a string as a member of a JSON object.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/jsonrecord"
 )
 
 // bodyText is the setting body_template.
@@ -100,7 +101,7 @@ func (b *bodyText) render(r *core.Record) ([]byte, error) {
 func (b *bodyText) try(r *core.Record) (body []byte, looked bool, err error) {
 	data := &bodyData{
 		ID: r.ID, Key: r.Key, Keyed: r.Keyed, Route: r.Route, Type: r.Type, Connector: b.connector,
-		headers: r.Headers, Payload: r.Payload, CreatedAt: r.CreatedAt.In(time.UTC).Format(createdLayout),
+		headers: r.Headers, Payload: r.Payload, CreatedAt: r.CreatedAt.In(time.UTC).Format(jsonrecord.TimeLayout),
 		Delivery: r.Deliveries, PossibleDuplicate: r.PossibleDuplicate(), Epoch: r.Epoch,
 	}
 	w := &boundedBuffer{limit: b.limit}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/jsonrecord"
 	"github.com/connectd/connectd/sinks/webhook/signature"
 )
 
@@ -51,7 +52,7 @@ func (c *composer) attributes(r *core.Record) ([]attribute, error) {
 		{name: "id", value: r.ID},
 		{name: "source", value: source},
 		{name: "type", value: kind},
-		{name: "time", value: r.CreatedAt.In(time.UTC).Format(createdLayout)},
+		{name: "time", value: r.CreatedAt.In(time.UTC).Format(jsonrecord.TimeLayout)},
 		{name: extDelivery, value: strconv.Itoa(r.Deliveries), raw: true},
 		{name: extEpoch, value: strconv.FormatInt(r.Epoch, 10)},
 	}
@@ -106,9 +107,9 @@ func (c *composer) appendEvent(dst []byte, r *core.Record, contentType string) (
 	switch {
 	case len(r.Payload) == 0:
 	case isJSON(contentType):
-		dst = appendPayload(dst, "data", "data_base64", r.Payload, false)
+		dst = jsonrecord.AppendPayload(dst, "data", "data_base64", r.Payload, false)
 	default:
-		dst = appendBase64(dst, "data_base64", r.Payload)
+		dst = jsonrecord.AppendBase64(dst, "data_base64", r.Payload)
 	}
 	return append(dst, '}'), nil
 }

@@ -176,7 +176,7 @@ func (l *lane) exchange(ctx context.Context, m *message) {
 		l.send(ctx, slices.Clone(m.records[half:]))
 		return
 	}
-	if l.ends(v.outcome) {
+	if v.outcome.AboutSink() {
 		l.shut(&closedError{v.outcome})
 	}
 	for at, i := range m.records {
@@ -190,11 +190,6 @@ func (l *lane) exchange(ctx context.Context, m *message) {
 			l.note([]int{i}, v.outcome)
 		}
 	}
-}
-
-// ends reports whether an outcome is one that every record of the sink would have now.
-func (l *lane) ends(o core.Outcome) bool {
-	return o.Scope == core.ScopeSink || o.Kind == core.Throttled && o.Scope == core.ScopeDefault
 }
 
 // note notes an outcome for records.

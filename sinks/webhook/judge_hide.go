@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/connectd/connectd/core/settings"
 )
 
 // secretive are names of headers and of a query's parameters whose values are not for everybody's eyes.
@@ -62,13 +64,9 @@ func (s secrets) hideCut(text string) string {
 // secretsOf are those of the settings.
 func secretsOf(c *config) secrets {
 	var s secrets
-	for i := range c.Signing.Secrets {
-		s.add(c.Signing.Secrets[i].Value.Reveal())
-	}
-	if a := c.Auth; a != nil {
-		password := a.Password.Reveal()
-		s.add(base64.StdEncoding.EncodeToString([]byte(a.Username+":"+password)), password, a.Token.Reveal(), a.Value.Reveal(),
-			a.ClientSecret.Reveal(), a.SecretAccessKey.Reveal(), a.SessionToken.Reveal())
+	s.add(settings.Secrets(c)...)
+	if a := c.Auth; a != nil { // as the basic scheme sends it
+		s.add(base64.StdEncoding.EncodeToString([]byte(a.Username + ":" + a.Password.Reveal())))
 	}
 	return s
 }

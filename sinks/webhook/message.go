@@ -17,13 +17,13 @@ import (
 // header from being taken for a fault of the connection.
 const maxHead = 64 << 10
 
-// message is one request as it is sent, again and again if need be: the same bytes each time. Nobody changes it. Its
-// body may be a record's payload, and so is not to be kept.
+// message is one request as it is sent, again and again if need be: the same bytes each time. Only the headers of an
+// attempt change, those of sign and of the authorization. Its body may be a record's payload, and so is not to be kept.
 type message struct {
 	url      *url.URL
 	endpoint string // scheme://host:port
 	method   string
-	header   http.Header // all but those of sign and of the authorization
+	header   http.Header // those of the latest attempt too
 	body     []byte
 	id       string   // the webhook-id
 	records  []int    // the records it carries: their indexes in the batch, in order

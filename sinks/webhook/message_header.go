@@ -10,12 +10,10 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/jsonrecord"
 	"github.com/connectd/connectd/core/template"
 	"github.com/connectd/connectd/sinks/webhook/signature"
 )
-
-// createdLayout is RFC 3339 with exactly six digits; times are converted to UTC first.
-const createdLayout = "2006-01-02T15:04:05.000000Z07:00"
 
 // The headers that tell of a record's send, and say what a body in JSON lines says in its fields.
 const (
@@ -199,5 +197,5 @@ func describe(h http.Header, r *core.Record) {
 		h[headerDuplicate] = []string{"true"}
 	}
 	h[headerEpoch] = []string{strconv.FormatInt(r.Epoch, 10)}
-	h[headerCreatedAt] = []string{r.CreatedAt.In(time.UTC).Format(createdLayout)}
+	h[headerCreatedAt] = []string{r.CreatedAt.In(time.UTC).Format(jsonrecord.TimeLayout)}
 }
