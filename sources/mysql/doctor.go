@@ -241,7 +241,7 @@ func (d *doctor) table(ctx context.Context) error {
 		return nil
 	}
 	d.Fine("table", "%s is there, with the columns that are read", s.table)
-	d.Fine("id", "column %s is unique", s.cols.id)
+	d.Fine("id", "column %s is unique", s.cols.ID)
 	if lost := s.missing(); lost != nil {
 		what := "initialised"
 		if strings.HasPrefix(lost[0], "index ") {

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/connectd/connectd/core/outbox"
 )
 
 // oldest is the lowest version of PostgreSQL that has all we use: snapshots with 64-bit transaction numbers came last.
@@ -22,8 +25,8 @@ const (
 type schema struct {
 	table  tableName
 	exists bool
-	cols   columns
-	extra  []HeaderColumn
+	cols   outbox.Columns
+	extra  []outbox.HeaderColumn
 	// bySequence: the order column is one that init added, filled by a sequence of ours.
 	bySequence bool
 	// fillCreated: the table has no time of insertion, and init adds one.
@@ -60,7 +63,7 @@ func inspect(ctx context.Context, q querier, cfg Config) (*schema, error) {
 		return nil, err
 	}
 	s := &schema{
-		table: table, cols: cols, extra: cfg.HeaderColumns, trigger: cfg.Notify == NotifyTrigger, keep: !cfg.DeletePublished,
+		table: table, cols: cols, extra: slices.Clone(cfg.HeaderColumns), trigger: cfg.Notify == NotifyTrigger, keep: !cfg.DeletePublished,
 		found: map[string]column{}, unique: map[string]bool{}, objects: map[string]bool{}, elsewhere: map[string]string{},
 	}
 	for _, read := range []func(context.Context, querier) error{s.readTable, s.readColumns, s.readUnique, s.readObjects, s.readRegistration} {
