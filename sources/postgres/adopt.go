@@ -34,6 +34,9 @@ func (s *schema) adopt(old oldRows, opt InitOptions, add func(why, sql string)) 
 		if stateless && old.count > 0 {
 			why += map[bool]string{true: ", those that are there are taken as sent and get no " + s.cols.order, false: ", those that are there as well"}[answer != core.Pending]
 		}
+		if slices.ContainsFunc(added, func(c relayColumn) bool { return c.name == s.cols.order }) {
+			why += ". Whoever may insert goes on: each role may use the sequence"
+		}
 		add(why, briefly(s.addColumns(added, old, stateless && answer != core.Pending)...))
 	}
 	if !s.registered {
@@ -60,6 +63,10 @@ func (s *schema) answer(old oldRows, opt InitOptions, stateless bool) (core.Stat
 
 // addColumns adds columns without rewriting the table: a default that is a constant is noted once for all rows that are
 // there, and what new rows get is set afterwards. All of it happens at one moment.
+//
+// A default that takes a number needs a right to its sequence, which no insert needed before. Everybody gets it, since who
+// may insert can change at any time, and is not to fail for that. All that it gives away is how many numbers were taken;
+// whoever takes some leaves a gap, which is harmless, and nobody can set the sequence back by it.
 func (s *schema) addColumns(added []relayColumn, old oldRows, sent bool) []string {
 	t := s.table.quoted()
 	var columns, after []string
@@ -86,7 +93,8 @@ func (s *schema) addColumns(added []relayColumn, old oldRows, sent bool) []strin
 	statements := []string{"ALTER TABLE " + t + " " + strings.Join(columns, ", ")}
 	if s.bySequence && strings.Contains(strings.Join(after, ""), "nextval") {
 		statements = append(statements, fmt.Sprintf("CREATE SEQUENCE IF NOT EXISTS %s START WITH %d OWNED BY %s.%s",
-			s.sequence(), firstNew(old.count), t, quote(s.cols.order)))
+			s.sequence(), firstNew(old.count), t, quote(s.cols.order)),
+			"GRANT USAGE ON SEQUENCE "+s.sequence()+" TO PUBLIC")
 	}
 	if after != nil {
 		statements = append(statements, "ALTER TABLE "+t+" "+strings.Join(after, ", "))
