@@ -237,21 +237,3 @@ func TestDocumentedRightsOnMySQL(t *testing.T) {
 		}
 	}
 }
-
-// TestATableGetsATimeOfInsertion runs what the page says for a table of MySQL that has none.
-func TestATableGetsATimeOfInsertion(t *testing.T) {
-	for _, kind := range []string{"mysql", "mariadb"} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			s := serverKinds[kind](t)
-			executeOn(t, s.db, `CREATE TABLE outbox (id varchar(40) PRIMARY KEY, aggregateid varchar(40), payload longblob)`, `INSERT INTO outbox VALUES ('old', 'ada', '')`)
-			executeOn(t, s.db, statements(t, "mysql", "created")...)
-			executeOn(t, s.db, `INSERT INTO outbox (id, aggregateid, payload) VALUES ('new', 'ada', '')`)
-			var timed int
-			err := s.db.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM outbox WHERE created_at > UTC_TIMESTAMP(6) - INTERVAL 1 MINUTE`).Scan(&timed)
-			if err != nil || timed != 1 {
-				t.Errorf("%d rows have the time of their insertion, %v; want the new one", timed, err)
-			}
-		})
-	}
-}

@@ -24,8 +24,10 @@ type schema struct {
 	cols   columns
 	extra  []HeaderColumn
 	// addOrder: the table has no column that numbers its rows, and init adds one.
-	addOrder   bool
-	partitions int
+	addOrder bool
+	// fillCreated: the table has no time of insertion, and init adds one.
+	fillCreated bool
+	partitions  int
 
 	found       map[string]column // by lower-case name
 	unique      map[string]string // column with a unique constraint of its own, lower case → the index
@@ -46,6 +48,7 @@ type column struct {
 	auto      bool // AUTO_INCREMENT
 	generated bool
 	touched   bool // set to the present whenever the row is changed, unless the statement sets it
+	ours      bool // a time of insertion that init added
 }
 
 // inspect reads the schema and settles which column is what. It changes nothing.
@@ -109,19 +112,23 @@ func (s *schema) readColumns(ctx context.Context, q querier) error {
 	err := collect(ctx, q, func(rows *sql.Rows) error {
 		var c column
 		var charset, byDefault sql.NullString
-		var extra string
-		if err := rows.Scan(&c.name, &c.kind, &c.full, &charset, &byDefault, &extra); err != nil {
+		var extra, comment string
+		if err := rows.Scan(&c.name, &c.kind, &c.full, &charset, &byDefault, &extra, &comment); err != nil {
 			return err
 		}
 		extra = strings.ToLower(extra)
 		c.kind, c.full, c.charset = strings.ToLower(c.kind), strings.ToLower(c.full), charset.String
 		c.byDefault = strings.Trim(byDefault.String, "'")
+		if !byDefault.Valid || c.byDefault == "NULL" { // MariaDB writes it
+			c.byDefault = ""
+		}
+		c.ours = comment == createdComment
 		c.touched = strings.Contains(extra, "on update")
 		c.auto = strings.Contains(extra, "auto_increment")
 		c.generated = strings.Contains(extra, "virtual") || strings.Contains(extra, "stored generated") || strings.Contains(extra, "persistent")
 		s.found[strings.ToLower(c.name)] = c
 		return nil
-	}, `SELECT column_name, data_type, column_type, character_set_name, column_default, extra FROM information_schema.columns
+	}, `SELECT column_name, data_type, column_type, character_set_name, column_default, extra, column_comment FROM information_schema.columns
 		WHERE table_schema = ? AND table_name = ?`, s.table.database, s.table.name)
 	if err != nil {
 		return err
@@ -185,7 +192,10 @@ func (s *schema) settleColumns(cfg Config) error {
 		case found:
 			*r.to = c.name
 		case r.guess && !cfg.mapped(r.name):
-			*r.to = ""
+			s.fillCreated = r.name == "created"
+			if !s.fillCreated {
+				*r.to = ""
+			}
 		case r.nullable:
 			lost = append(lost, fmt.Sprintf("no column %s for the %s (map columns.%s to a name, or to null if there is none)", *r.to, r.name, r.name))
 		default:
@@ -257,6 +267,9 @@ func (s *schema) missing() []string {
 	}
 	if s.addOrder {
 		lost = append(lost, "column "+s.cols.order)
+	}
+	if s.fillCreated {
+		lost = append(lost, "column "+s.cols.created)
 	}
 	if !s.indexes[pendingIndex] {
 		lost = append(lost, "index "+pendingIndex)
