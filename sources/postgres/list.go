@@ -14,15 +14,19 @@ import (
 // infoColumns are those of a RowInfo; the table's name is $1.
 const infoColumns = `{order}::bigint, {id}::text, {key}::text, {route}::text, {type}::text, {state},
 	{state} = 'pending' AND {order} = ANY (ARRAY(SELECT unnest(seqs) FROM {connectd_inflight} i WHERE i.tbl = $1::text)), {part},
-	{attempts}, {deliveries}, {crashes}, {last_error}, {created at}, CASE WHEN {available_at} BETWEEN '0001-01-02' AND '9999-12-30' THEN {available_at} END, {published_at},
+	{attempts}, {deliveries}, ` + refused + `, {crashes}, {last_error}, {created at}, CASE WHEN {available_at} BETWEEN '0001-01-02' AND '9999-12-30' THEN {available_at} END, {published_at},
 	coalesce(octet_length({bytes}), 0)`
+
+// refused counts a row's refusals. No name of the history's own must hide one of the outbox table.
+const refused = `(SELECT count(*) FROM (SELECT tbl AS connectd_tbl, seq AS connectd_seq FROM {connectd_attempt} WHERE deliveries = 0 AND code IN ('` + core.ReasonInvalid + `', '` + core.ReasonTooLarge + `')) a
+	WHERE connectd_tbl = $1::text AND connectd_seq = {order})`
 
 func scanInfo(row pgx.Row, more ...any) (core.RowInfo, error) {
 	var r core.RowInfo
 	var seq pgtype.Int8
 	var id, key, route, kind, lastError pgtype.Text
 	var created, available, published pgtype.Timestamptz
-	dest := []any{&seq, &id, &key, &route, &kind, &r.State, &r.Sending, &r.Part, &r.Attempts, &r.Deliveries, &r.Crashes,
+	dest := []any{&seq, &id, &key, &route, &kind, &r.State, &r.Sending, &r.Part, &r.Attempts, &r.Deliveries, &r.Refused, &r.Crashes,
 		&lastError, &created, &available, &published, &r.Size}
 	if err := row.Scan(append(dest, more...)...); err != nil {
 		return r, err
