@@ -33,6 +33,7 @@ func (p *planner) adopt(opt InitOptions, unsent string) error {
 	if s.addOrder {
 		p.addNumbers()
 	}
+	p.addCreated()
 	p.addColumns(added, unsettled && answer != core.Pending)
 	if found && state.byDefault == string(core.Published) {
 		p.add("rows inserted from now on are pending", p.pendingByDefault())
@@ -133,10 +134,27 @@ func (p *planner) addNumbers() {
 		s.table.quoted(), quote(s.cols.Order), orderIndex, quote(s.cols.Order)))
 }
 
+// createdComment tells the time of insertion that init added from one of the application's own.
+const createdComment = "added by connectd"
+
+// addCreated gives rows the time of their insertion from now on; those that are there have none. No server adds a column
+// with the present as its default without a look at every row, so that comes afterwards.
+func (p *planner) addCreated() {
+	s := p.s
+	if s.fillCreated {
+		p.add("the time of insertion, which rows that are there do not have; no row is touched",
+			fmt.Sprintf("ALTER TABLE %s ADD COLUMN %s datetime(6) NULL COMMENT %s, ALGORITHM=INSTANT", s.table.quoted(), quote(s.cols.Created), literal(createdComment)))
+	}
+	if created := s.found[strings.ToLower(s.cols.Created)]; s.fillCreated || created.ours && created.byDefault == "" {
+		p.add("rows inserted from now on have it", fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s SET DEFAULT (UTC_TIMESTAMP(6)), ALGORITHM=INSTANT",
+			s.table.quoted(), quote(s.cols.Created)))
+	}
+}
+
 // sortNumbers puts rows that are to be sent into the order in which they were inserted, if something tells it.
 func (p *planner) sortNumbers(answer core.State) {
 	s := p.s
-	if answer == core.Published || s.cols.Created == "" || !s.addOrder && !s.indexes[orderIndex] {
+	if answer == core.Published || s.cols.Created == "" || s.fillCreated || s.found[strings.ToLower(s.cols.Created)].ours || !s.addOrder && !s.indexes[orderIndex] {
 		return
 	}
 	t, order, state := s.table.quoted(), quote(s.cols.Order), quote(s.cols.State)

@@ -26,8 +26,10 @@ type schema struct {
 	cols   outbox.Columns
 	extra  []outbox.HeaderColumn
 	// addOrder: the table has no column that numbers its rows, and init adds one.
-	addOrder   bool
-	partitions int
+	addOrder bool
+	// fillCreated: the table has no time of insertion, and init adds one.
+	fillCreated bool
+	partitions  int
 
 	found       map[string]column // by lower-case name
 	unique      map[string]string // column with a unique constraint of its own, lower case → the index
@@ -48,6 +50,7 @@ type column struct {
 	auto      bool // AUTO_INCREMENT
 	generated bool
 	touched   bool // set to the present whenever the row is changed, unless the statement sets it
+	ours      bool // a time of insertion that init added
 }
 
 // inspect reads the schema and settles which column is what. It changes nothing.
@@ -111,19 +114,23 @@ func (s *schema) readColumns(ctx context.Context, q querier) error {
 	err := collect(ctx, q, func(rows *sql.Rows) error {
 		var c column
 		var charset, byDefault sql.NullString
-		var extra string
-		if err := rows.Scan(&c.name, &c.kind, &c.full, &charset, &byDefault, &extra); err != nil {
+		var extra, comment string
+		if err := rows.Scan(&c.name, &c.kind, &c.full, &charset, &byDefault, &extra, &comment); err != nil {
 			return err
 		}
 		extra = strings.ToLower(extra)
 		c.kind, c.full, c.charset = strings.ToLower(c.kind), strings.ToLower(c.full), charset.String
 		c.byDefault = strings.Trim(byDefault.String, "'")
+		if !byDefault.Valid || c.byDefault == "NULL" { // MariaDB writes it
+			c.byDefault = ""
+		}
+		c.ours = comment == createdComment
 		c.touched = strings.Contains(extra, "on update")
 		c.auto = strings.Contains(extra, "auto_increment")
 		c.generated = strings.Contains(extra, "virtual") || strings.Contains(extra, "stored generated") || strings.Contains(extra, "persistent")
 		s.found[strings.ToLower(c.name)] = c
 		return nil
-	}, `SELECT column_name, data_type, column_type, character_set_name, column_default, extra FROM information_schema.columns
+	}, `SELECT column_name, data_type, column_type, character_set_name, column_default, extra, column_comment FROM information_schema.columns
 		WHERE table_schema = ? AND table_name = ?`, s.table.database, s.table.name)
 	if err != nil {
 		return err
@@ -177,12 +184,16 @@ func (s *schema) readRegistration(ctx context.Context, q querier) error {
 
 // settleColumns finds the application's columns in an existing table. The relay's own may still be missing.
 func (s *schema) settleColumns(cfg Config) error {
+	created := s.cols.Created
 	err := s.cols.Settle(cfg.Columns, s.extra, func(name string) (string, bool) {
 		c, found := s.found[strings.ToLower(name)]
 		return c.name, found
 	})
 	if err != nil {
 		return err
+	}
+	if s.cols.Created == "" && created != "" {
+		s.cols.Created, s.fillCreated = created, true
 	}
 	if s.unique[strings.ToLower(s.cols.ID)] == "" {
 		return fmt.Errorf("the id column %s has no unique constraint of its own", s.cols.ID)
@@ -239,6 +250,9 @@ func (s *schema) missing() []string {
 	}
 	if s.addOrder {
 		lost = append(lost, "column "+s.cols.Order)
+	}
+	if s.fillCreated {
+		lost = append(lost, "column "+s.cols.Created)
 	}
 	if !s.indexes[pendingIndex] {
 		lost = append(lost, "index "+pendingIndex)

@@ -15,14 +15,18 @@ import (
 	"github.com/connectd/connectd/core/outbox"
 )
 
-const infoColumns = `{order}, {id.text}, {key.text}, {route.text}, {type.text}, {state}, {partition}, {attempts}, {deliveries}, {crashes},
+const infoColumns = `{order}, {id.text}, {key.text}, {route.text}, {type.text}, {state}, {partition}, {attempts}, {deliveries}, ` + refused + `, {crashes},
 	{last_error}, {created}, {available_at}, {published_at}, COALESCE(OCTET_LENGTH({payload.text}), 0)`
+
+// refused counts a row's refusals. No name of the history's own must hide one of the outbox table.
+const refused = `(SELECT COUNT(*) FROM (SELECT tbl connectd_tbl, seq connectd_refused FROM {attempt} WHERE deliveries = 0 AND code IN ('` + core.ReasonInvalid + `', '` + core.ReasonTooLarge + `')) a
+	WHERE connectd_tbl = {tbl} AND connectd_refused = {order})`
 
 func scanInfo(scan func(...any) error, more ...any) (core.RowInfo, error) {
 	var r core.RowInfo
 	var id, key, route, kind, lastError outbox.Text
 	var created, available, published instant
-	dest := []any{&r.Seq, &id, &key, &route, &kind, &r.State, &r.Part, &r.Attempts, &r.Deliveries, &r.Crashes,
+	dest := []any{&r.Seq, &id, &key, &route, &kind, &r.State, &r.Part, &r.Attempts, &r.Deliveries, &r.Refused, &r.Crashes,
 		&lastError, &created, &available, &published, &r.Size}
 	if err := scan(append(dest, more...)...); err != nil {
 		return r, err

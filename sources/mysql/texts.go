@@ -12,7 +12,7 @@ type texts struct{ names *strings.Replacer }
 func (s *schema) texts() texts {
 	c := &s.cols
 	pairs := []string{
-		"{table}", s.table.quoted(), "{pending_index}", quote(pendingIndex), "{order_index}", quote(s.unique[strings.ToLower(c.Order)]),
+		"{table}", s.table.quoted(), "{tbl}", literal(s.table.name), "{pending_index}", quote(pendingIndex), "{order_index}", quote(s.unique[strings.ToLower(c.Order)]),
 		"{now}", "UTC_TIMESTAMP(6)", "{epoch}", "'" + epoch + "'",
 		"{outbox}", s.own("outbox"), "{lease}", s.own("lease"), "{worker}", s.own("worker"),
 		"{inflight}", s.own("inflight"), "{attempt}", s.own("attempt"), "{ledger}", s.own("ledger"),

@@ -35,6 +35,9 @@ func (s *schema) adopt(old oldRows, opt InitOptions, add func(why, sql string)) 
 		if stateless && old.count > 0 {
 			why += map[bool]string{true: ", those that are there are taken as sent and get no " + s.cols.Order, false: ", those that are there as well"}[answer != core.Pending]
 		}
+		if slices.ContainsFunc(added, func(c relayColumn) bool { return c.name == s.cols.Order }) {
+			why += ". Whoever may insert goes on: each role may use the sequence"
+		}
 		add(why, briefly(s.addColumns(added, old, stateless && answer != core.Pending)...))
 	}
 	if !s.registered {
@@ -45,6 +48,10 @@ func (s *schema) adopt(old oldRows, opt InitOptions, add func(why, sql string)) 
 
 // addColumns adds columns without rewriting the table: a default that is a constant is noted once for all rows that are
 // there, and what new rows get is set afterwards. All of it happens at one moment.
+//
+// A default that takes a number needs a right to its sequence, which no insert needed before. Everybody gets it, since who
+// may insert can change at any time, and is not to fail for that. All that it gives away is how many numbers were taken;
+// whoever takes some leaves a gap, which is harmless, and nobody can set the sequence back by it.
 func (s *schema) addColumns(added []relayColumn, old oldRows, sent bool) []string {
 	t := s.table.quoted()
 	var columns, after []string
@@ -71,7 +78,8 @@ func (s *schema) addColumns(added []relayColumn, old oldRows, sent bool) []strin
 	statements := []string{"ALTER TABLE " + t + " " + strings.Join(columns, ", ")}
 	if s.bySequence && strings.Contains(strings.Join(after, ""), "nextval") {
 		statements = append(statements, fmt.Sprintf("CREATE SEQUENCE IF NOT EXISTS %s START WITH %d OWNED BY %s.%s",
-			s.sequence(), firstNew(old.count), t, quote(s.cols.Order)))
+			s.sequence(), firstNew(old.count), t, quote(s.cols.Order)),
+			"GRANT USAGE ON SEQUENCE "+s.sequence()+" TO PUBLIC")
 	}
 	if after != nil {
 		statements = append(statements, "ALTER TABLE "+t+" "+strings.Join(after, ", "))

@@ -60,6 +60,7 @@ func diagnose(ctx context.Context, cfg Config, t thresholds) core.Diagnosis {
 	if d.Faulty("rights") {
 		return d.Diagnosis // what follows would only say so again
 	}
+	d.check(ctx, "inserts", d.inserts)
 	d.check(ctx, "plan", d.plan)
 	if d.cfg.CommitOrder {
 		d.check(ctx, "commit order", d.commitOrder)

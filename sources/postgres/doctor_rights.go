@@ -89,6 +89,28 @@ func (d *doctor) rights(ctx context.Context) error {
 	return nil
 }
 
+// inserts looks for roles that may insert into the table and fail at it, for want of the sequence that init added.
+func (d *doctor) inserts(ctx context.Context) error {
+	s := d.src.s
+	if !s.bySequence {
+		return nil
+	}
+	var fail []string
+	err := d.src.work.QueryRow(ctx, `SELECT array(SELECT quote_ident(rolname) FROM pg_roles
+		WHERE has_any_column_privilege(oid, $1::text, 'INSERT') AND NOT has_sequence_privilege(oid, $2::text, 'USAGE, UPDATE') ORDER BY 1 LIMIT 10)`,
+		s.table.quoted(), s.sequence()).Scan(&fail)
+	if err != nil {
+		return err
+	}
+	if len(fail) > 0 {
+		d.Warn("inserts", fmt.Sprintf("these may insert into %s, and cannot: they lack USAGE on sequence %s: %s", s.table, s.sequence(), strings.Join(fail, ", ")),
+			"GRANT USAGE ON SEQUENCE "+s.sequence()+" TO "+strings.Join(fail, ", "))
+		return nil
+	}
+	d.Fine("inserts", "who may insert into %s may take numbers for the rows too", s.table)
+	return nil
+}
+
 // byTable gathers the verbs that a table lacks, in their order; columns are not told apart.
 func byTable(lost []right) (tables []string, verbs map[string][]string) {
 	verbs = map[string][]string{}

@@ -106,6 +106,24 @@ func TestDoctorOfAnAdoptedTable(t *testing.T) {
 	wantFinding(t, d, core.Problem, "commit order", "10 numbers at a time", "CACHE 1", "delivery.ordering")
 }
 
+// Not everybody leaves the sequence to PUBLIC.
+func TestDoctorOfRolesThatCannotInsert(t *testing.T) {
+	role := fmt.Sprintf("Shop_%x", rand.Uint64())
+	cfg := postgres.Config{DSN: services.Postgres(t), Table: schemaOf(t) + ".outbox"}
+	in(t, cfg, `CREATE TABLE outbox (id uuid PRIMARY KEY, aggregateid varchar(100), payload bytea)`, `CREATE ROLE "`+role+`"`)
+	t.Cleanup(func() { execute(t, `DROP OWNED BY "`+role+`"; DROP ROLE "`+role+`"`) })
+	initialise(t, cfg, postgres.InitOptions{})
+	sound := func() { t.Helper(); wantSound(t, postgres.Diagnose(t.Context(), cfg)) }
+	in(t, cfg, `GRANT INSERT (id, payload) ON outbox TO "`+role+`"`)
+	sound()
+	in(t, cfg, `REVOKE USAGE ON SEQUENCE connectd_outbox_seq FROM PUBLIC`)
+	do := wantFinding(t, postgres.Diagnose(t.Context(), cfg), core.Warning, "inserts", role, "connectd_outbox_seq").Do
+	in(t, cfg, do)
+	sound()
+	in(t, cfg, `REVOKE ALL ON SEQUENCE connectd_outbox_seq FROM "`+role+`"`, `REVOKE INSERT (id, payload) ON outbox FROM "`+role+`"`)
+	sound()
+}
+
 // What is wrong with the table is named, and what to do about it.
 func TestDoctorOfTheTable(t *testing.T) {
 	index := `CREATE INDEX connectd_outbox_pending ON outbox `

@@ -62,6 +62,12 @@ func TestThePlanIsTheSameForEveryTable(t *testing.T) {
 							t.Errorf("%s: %v:\n%s", mode, err, plan)
 						}
 					}
+					for _, args := range [][]string{nil, {"'{3}'", "'{0}'", "100"}} {
+						plan := prepared(t, cfg.DSN, mode, src.CountText(), args)
+						if err := src.CheckPlan(plan); err != nil {
+							t.Errorf("%s: the count: %v:\n%s", mode, err, plan)
+						}
+					}
 					for _, text := range []string{src.StepText(everything()), src.RecoverText()} {
 						checkStep(t, mode, prepared(t, cfg.DSN, mode, text, nil))
 					}

@@ -150,9 +150,8 @@ func (src *Source) HeldBack(ctx context.Context) (*core.Holdup, error) {
 	}
 	var h core.Holdup
 	err = src.run(ctx, src.work, "held back", func(q querier) error {
-		err := q.QueryRow(ctx, src.text.fill(`SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {state} = 'pending' AND {order} > $1::bigint LIMIT $2::bigint) r`),
-			passed, int64(lagBound)).Scan(&h.Rows)
-		if err != nil || h.Rows == 0 {
+		waiting, err := src.count(ctx, q, passed, lagBound)
+		if h.Rows = min(waiting.rows, lagBound); err != nil || h.Rows == 0 {
 			return err
 		}
 		var since int64

@@ -60,7 +60,11 @@ func (src *Source) Lag(ctx context.Context) (core.Lag, error) {
 
 const infoColumns = `{order}, coalesce(CAST({id} AS TEXT), ''), CAST({key} AS TEXT), CAST({route} AS TEXT), CAST({type} AS TEXT), {state},
 	{state} = 'pending' AND {order} IN (SELECT j.value FROM connectd_inflight i, json_each(i.seqs) j WHERE i.tbl = ?1),
-	CAST({attempts} AS INTEGER), CAST({deliveries} AS INTEGER), CAST({crashes} AS INTEGER), CAST({last_error} AS TEXT), +{created}, {available_at}, {published_at}, coalesce(octet_length({payload}), 0)`
+	CAST({attempts} AS INTEGER), CAST({deliveries} AS INTEGER), ` + refused + `, CAST({crashes} AS INTEGER), CAST({last_error} AS TEXT), +{created}, {available_at}, {published_at}, coalesce(octet_length({payload}), 0)`
+
+// refused counts a row's refusals. No name of the history's own must hide one of the outbox table.
+const refused = `(SELECT count(*) FROM (SELECT tbl AS connectd_tbl, seq AS connectd_seq FROM connectd_attempt WHERE deliveries = 0 AND code IN ('` + core.ReasonInvalid + `', '` + core.ReasonTooLarge + `')) a
+	WHERE connectd_tbl = ?1 AND connectd_seq = {order})`
 
 // byID finds a row by the id as people write it, also where a column holds it as a blob. The id is the n-th argument.
 func byID(n int) string { return fmt.Sprintf(`({id} = ?%[1]d OR {id} = CAST(?%[1]d AS BLOB))`, n) }
@@ -69,7 +73,7 @@ func scanInfo(scan func(...any) error, more ...any) (core.RowInfo, error) {
 	var r core.RowInfo
 	var key, route, kind, lastError outbox.Text
 	var created, available, published instant
-	dest := []any{&r.Seq, &r.ID, &key, &route, &kind, &r.State, &r.Sending, &r.Attempts, &r.Deliveries, &r.Crashes,
+	dest := []any{&r.Seq, &r.ID, &key, &route, &kind, &r.State, &r.Sending, &r.Attempts, &r.Deliveries, &r.Refused, &r.Crashes,
 		&lastError, &created, &available, &published, &r.Size}
 	if err := scan(append(dest, more...)...); err != nil {
 		return r, err
