@@ -136,17 +136,21 @@ func (s *schema) settleOldRows(old oldRows, answer core.State, add func(why, sql
 		set = ", " + set
 	}
 	add(why+" get their "+s.cols.order+" below those of new rows, "+how+"; a thousand rows a transaction", fmt.Sprintf(numberRows,
-		order, t, order, literal(s.table.schema), literal(s.sequenceName()), t, order, which, by, t, order, set, order, which))
+		numberLock, lockNotAvailable, order, t, order, literal(s.table.schema), literal(s.sequenceName()), t, order, which, by, t, order, set, order, which, numberLock))
 }
 
-// numberRows: order, table, order, schema, sequence; table, order, which rows, sorted by what; table, order, more to
-// set, order, which rows.
+// numberRows: lock, state; order, table, order, schema, sequence; table, order, which rows, sorted by what; table, order,
+// more to set, order, which rows; lock. The server goes on with it when init is gone, and with it the lock that keeps other
+// inits out; so it has one of its own, or the next init would give the same numbers to other rows at the same time.
 const numberRows = `DO $connectd$
 DECLARE
   connectd_n bigint;
   connectd_at tid;
   connectd_again boolean := true;
 BEGIN
+  IF NOT pg_try_advisory_lock(%d) THEN
+    RAISE EXCEPTION 'rows are being numbered' USING ERRCODE = '%s';
+  END IF;
   SELECT coalesce(max(%s), 0) INTO connectd_n FROM %s WHERE %s < (SELECT start_value FROM pg_sequences WHERE schemaname = %s AND sequencename = %s);
   WHILE connectd_again LOOP
     connectd_again := false;
@@ -157,6 +161,7 @@ BEGIN
     END LOOP;
     COMMIT;
   END LOOP;
+  PERFORM pg_advisory_unlock(%d);
 END $connectd$`
 
 // ruleName is what the configuration calls a column of the table.

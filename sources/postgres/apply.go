@@ -18,6 +18,9 @@ const lockPause = 500 * time.Millisecond
 // initLock is the advisory lock of whoever applies a plan.
 const initLock = int64(0x636f6e6e65637464)
 
+// numberLock is the advisory lock of the session that numbers rows.
+const numberLock = initLock + 1
+
 // Apply carries out a plan. Steps that somebody else has done since are left out; when the plan no longer fits the
 // database, nothing is changed. Making an index beside running applications cannot be part of a transaction, so a
 // failure half-way leaves some steps done: the next plan has the others. opt must be what the plan was made with. One
