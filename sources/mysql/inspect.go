@@ -43,6 +43,7 @@ type column struct {
 	full      string // type as declared: bigint unsigned
 	charset   string // "" for bytes, numbers and times
 	byDefault string
+	null      bool // may be NULL
 	auto      bool // AUTO_INCREMENT
 	generated bool
 	touched   bool // set to the present whenever the row is changed, unless the statement sets it
@@ -110,7 +111,7 @@ func (s *schema) readColumns(ctx context.Context, q querier) error {
 		var c column
 		var charset, byDefault sql.NullString
 		var extra string
-		if err := rows.Scan(&c.name, &c.kind, &c.full, &charset, &byDefault, &extra); err != nil {
+		if err := rows.Scan(&c.name, &c.kind, &c.full, &charset, &byDefault, &extra, &c.null); err != nil {
 			return err
 		}
 		extra = strings.ToLower(extra)
@@ -121,7 +122,7 @@ func (s *schema) readColumns(ctx context.Context, q querier) error {
 		c.generated = strings.Contains(extra, "virtual") || strings.Contains(extra, "stored generated") || strings.Contains(extra, "persistent")
 		s.found[strings.ToLower(c.name)] = c
 		return nil
-	}, `SELECT column_name, data_type, column_type, character_set_name, column_default, extra FROM information_schema.columns
+	}, `SELECT column_name, data_type, column_type, character_set_name, column_default, extra, is_nullable = 'YES' FROM information_schema.columns
 		WHERE table_schema = ? AND table_name = ?`, s.table.database, s.table.name)
 	if err != nil {
 		return err

@@ -10,19 +10,26 @@ import (
 
 // adopt adds the relay's columns to a table that is there.
 func (s *schema) adopt(old oldRows, opt InitOptions, add func(why, sql string)) error {
-	var added []relayColumn
+	var added, there []relayColumn
+	foreign := func(c relayColumn) error {
+		return fmt.Errorf("table %s has a column %s with a meaning of its own: map columns.%s to another name", s.table, c.name, s.ruleName(c.name))
+	}
 	for _, c := range s.relayColumns() {
 		is, found := s.found[c.name]
 		switch {
 		case !found:
 			added = append(added, c)
-		case is.kind != c.kind || c.byDefault != "" && strings.TrimSuffix(is.byDefault, "::text") != c.byDefault:
-			return fmt.Errorf("table %s has a column %s with a meaning of its own: map columns.%s to another name", s.table, c.name, s.ruleName(c.name))
+		case is.kind != c.kind || c.byDefault != "" && (!is.notNull || strings.TrimSuffix(is.byDefault, "::text") != c.byDefault):
+			return foreign(c)
+		default:
+			there = append(there, c)
 		}
 	}
-	if _, found := s.found[s.cols.state]; found && s.version == 0 && slices.ContainsFunc(added, func(c relayColumn) bool { return c.name == s.cols.deliveries }) {
-		// Ours come all at once. Those rows may be anything, and the constraint would keep their own states out.
-		return fmt.Errorf("table %s has a column %s with a meaning of its own: map columns.state to another name", s.table, s.cols.state)
+	apart := func(c relayColumn) bool { return c.name == s.cols.order || c.name == s.cols.created }
+	there, missing := slices.DeleteFunc(there, apart), slices.DeleteFunc(slices.Clone(added), apart)
+	if s.version == 0 && len(there) > 0 && len(missing) > 0 {
+		// Ours come all at once. What is in such a column may be anything: published_at may be what tells which rows were sent.
+		return foreign(there[0])
 	}
 	stateless := slices.ContainsFunc(added, func(c relayColumn) bool { return c.name == s.cols.state })
 	answer, err := s.answer(old, opt, stateless)
