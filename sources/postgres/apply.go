@@ -51,10 +51,8 @@ func apply(ctx context.Context, cfg Config, opt InitOptions, plan core.Plan) err
 	if err := lockOut(ctx, guard); err != nil {
 		return err
 	}
-	if !srv.pooled {
-		if _, err := conn.Exec(ctx, "SET statement_timeout = 0; SET enable_seqscan = on"); err != nil {
-			return err
-		}
+	if err := srv.takeTime(ctx, conn); err != nil {
+		return err
 	}
 	steps, err := stepsNow(ctx, conn, cfg, opt, plan)
 	if err != nil {
@@ -66,6 +64,16 @@ func apply(ctx context.Context, cfg Config, opt InitOptions, plan core.Plan) err
 		}
 	}
 	return nil
+}
+
+// takeTime lets statements of a session that is ours take as long as they do: all rows of a large table are counted, and
+// indexes are made of them.
+func (s *server) takeTime(ctx context.Context, conn *pgx.Conn) error {
+	if s.pooled {
+		return nil
+	}
+	_, err := conn.Exec(ctx, "SET statement_timeout = 0; SET enable_seqscan = on")
+	return err
 }
 
 // lockOut waits until no other Apply works on the database. It asks again and again, since a statement that waits has a

@@ -316,6 +316,32 @@ func TestInitWaitsForTheTableWithoutKeepingOthersFromIt(t *testing.T) {
 	}
 }
 
+// Counting the rows of a large table takes longer than a statement of the daemon's may.
+func TestAPlanTakesTheTimeItTakes(t *testing.T) {
+	cfg := articleConfig(t)
+	cfg.DSN = with(t, cfg.DSN, "statement_timeout", "20ms")
+	in(t, cfg, `CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text)`)
+	tx, err := application(t, services.Postgres(t)).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.WithoutCancel(t.Context()))
+	if _, err := tx.Exec(t.Context(), `LOCK TABLE `+cfg.Table); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- initWith(t, cfg, postgres.InitOptions{}) }()
+	until(t, "a statement to take longer", func() bool {
+		return ask[bool](t, `SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE application_name = 'connectd' AND wait_event_type = 'Lock' AND now() - query_start > interval '100 ms')`)
+	})
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 // A key that is mapped to another column would put rows of a key into other partitions than those of before.
 func TestAnotherKeyOrNumberOfPartitionsIsRefused(t *testing.T) {
 	cfg := articleConfig(t)
