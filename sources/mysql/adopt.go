@@ -13,16 +13,26 @@ import (
 // adopt makes an outbox table of a table that is there.
 func (p *planner) adopt(opt InitOptions, unsent string) error {
 	s := p.s
-	var added []relayColumn
+	var added, there []relayColumn
+	foreign := func(c relayColumn) error {
+		return fmt.Errorf("table %s has a column %s with a meaning of its own: map columns.%s to another name", s.table, c.name, s.cols.ConfigName(c.name))
+	}
 	for _, c := range s.relayColumns() {
 		is, found := s.found[strings.ToLower(c.name)]
+		computed := c.name == s.cols.Partition
 		switch {
-		case !found && c.name != s.cols.Partition:
+		case !found && !computed:
 			added = append(added, c)
 		case !found:
-		case !sameKind(is.full, c.kind) || is.generated != (c.name == s.cols.Partition):
-			return fmt.Errorf("table %s has a column %s with a meaning of its own: map columns.%s to another name", s.table, is.name, s.cols.ConfigName(c.name))
+		case !sameKind(is.full, c.kind) || is.generated != computed || is.null && !computed && c.name != s.cols.LastError:
+			return foreign(c)
+		case !computed:
+			there = append(there, c)
 		}
+	}
+	if !s.ready && len(there) > 0 && len(added) > 0 {
+		// Ours come all at once. What is in such a column may be anything: published_at may be what tells which rows were sent.
+		return foreign(there[0])
 	}
 	state, found := s.found[strings.ToLower(s.cols.State)]
 	unsettled := s.rows && (!found || !s.ready && state.byDefault == string(core.Published))

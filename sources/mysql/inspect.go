@@ -47,6 +47,7 @@ type column struct {
 	full      string // type as declared: bigint unsigned
 	charset   string // "" for bytes, numbers and times
 	byDefault string
+	null      bool // may be NULL
 	auto      bool // AUTO_INCREMENT
 	generated bool
 	touched   bool // set to the present whenever the row is changed, unless the statement sets it
@@ -115,7 +116,7 @@ func (s *schema) readColumns(ctx context.Context, q querier) error {
 		var c column
 		var charset, byDefault sql.NullString
 		var extra, comment string
-		if err := rows.Scan(&c.name, &c.kind, &c.full, &charset, &byDefault, &extra, &comment); err != nil {
+		if err := rows.Scan(&c.name, &c.kind, &c.full, &charset, &byDefault, &extra, &comment, &c.null); err != nil {
 			return err
 		}
 		extra = strings.ToLower(extra)
@@ -130,7 +131,7 @@ func (s *schema) readColumns(ctx context.Context, q querier) error {
 		c.generated = strings.Contains(extra, "virtual") || strings.Contains(extra, "stored generated") || strings.Contains(extra, "persistent")
 		s.found[strings.ToLower(c.name)] = c
 		return nil
-	}, `SELECT column_name, data_type, column_type, character_set_name, column_default, extra, column_comment FROM information_schema.columns
+	}, `SELECT column_name, data_type, column_type, character_set_name, column_default, extra, column_comment, is_nullable = 'YES' FROM information_schema.columns
 		WHERE table_schema = ? AND table_name = ?`, s.table.database, s.table.name)
 	if err != nil {
 		return err

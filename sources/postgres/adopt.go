@@ -11,19 +11,26 @@ import (
 
 // adopt adds the relay's columns to a table that is there.
 func (s *schema) adopt(old oldRows, opt InitOptions, add func(why, sql string)) error {
-	var added []relayColumn
+	var added, there []relayColumn
+	foreign := func(c relayColumn) error {
+		return fmt.Errorf("table %s has a column %s with a meaning of its own: map columns.%s to another name", s.table, c.name, s.cols.ConfigName(c.name))
+	}
 	for _, c := range s.relayColumns() {
 		is, found := s.found[c.name]
 		switch {
 		case !found:
 			added = append(added, c)
-		case is.kind != c.kind || c.byDefault != "" && strings.TrimSuffix(is.byDefault, "::text") != c.byDefault:
-			return fmt.Errorf("table %s has a column %s with a meaning of its own: map columns.%s to another name", s.table, c.name, s.cols.ConfigName(c.name))
+		case is.kind != c.kind || c.byDefault != "" && (!is.notNull || strings.TrimSuffix(is.byDefault, "::text") != c.byDefault):
+			return foreign(c)
+		default:
+			there = append(there, c)
 		}
 	}
-	if _, found := s.found[s.cols.State]; found && s.version == 0 && slices.ContainsFunc(added, func(c relayColumn) bool { return c.name == s.cols.Deliveries }) {
-		// Ours come all at once. Those rows may be anything, and the constraint would keep their own states out.
-		return fmt.Errorf("table %s has a column %s with a meaning of its own: map columns.state to another name", s.table, s.cols.State)
+	apart := func(c relayColumn) bool { return c.name == s.cols.Order || c.name == s.cols.Created }
+	there, missing := slices.DeleteFunc(there, apart), slices.DeleteFunc(slices.Clone(added), apart)
+	if s.version == 0 && len(there) > 0 && len(missing) > 0 {
+		// Ours come all at once. What is in such a column may be anything: published_at may be what tells which rows were sent.
+		return foreign(there[0])
 	}
 	stateless := slices.ContainsFunc(added, func(c relayColumn) bool { return c.name == s.cols.State })
 	answer, err := outbox.Existing(s.table.String(), opt.Existing, old.unsent != "", stateless && old.count > 0)
@@ -129,17 +136,21 @@ func (s *schema) settleOldRows(old oldRows, answer core.State, add func(why, sql
 		set = ", " + set
 	}
 	add(why+" get their "+s.cols.Order+" below those of new rows, "+how+"; a thousand rows a transaction", fmt.Sprintf(numberRows,
-		order, t, order, literal(s.table.schema), literal(s.sequenceName()), t, order, which, by, t, order, set, order, which))
+		numberLock, lockNotAvailable, order, t, order, literal(s.table.schema), literal(s.sequenceName()), t, order, which, by, t, order, set, order, which, numberLock))
 }
 
-// numberRows: order, table, order, schema, sequence; table, order, which rows, sorted by what; table, order, more to
-// set, order, which rows.
+// numberRows: lock, state; order, table, order, schema, sequence; table, order, which rows, sorted by what; table, order,
+// more to set, order, which rows; lock. The server goes on with it when init is gone, and with it the lock that keeps other
+// inits out; so it has one of its own, or the next init would give the same numbers to other rows at the same time.
 const numberRows = `DO $connectd$
 DECLARE
   connectd_n bigint;
   connectd_at tid;
   connectd_again boolean := true;
 BEGIN
+  IF NOT pg_try_advisory_lock(%d) THEN
+    RAISE EXCEPTION 'rows are being numbered' USING ERRCODE = '%s';
+  END IF;
   SELECT coalesce(max(%s), 0) INTO connectd_n FROM %s WHERE %s < (SELECT start_value FROM pg_sequences WHERE schemaname = %s AND sequencename = %s);
   WHILE connectd_again LOOP
     connectd_again := false;
@@ -150,4 +161,5 @@ BEGIN
     END LOOP;
     COMMIT;
   END LOOP;
+  PERFORM pg_advisory_unlock(%d);
 END $connectd$`

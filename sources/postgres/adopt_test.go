@@ -127,12 +127,18 @@ func TestTablesThatWillNotDoAreRefused(t *testing.T) {
 		`CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text)`:                                                                    "payload",
 		`CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text, state text)`:                                          "columns.state",
 		`CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text, seq integer)`:                                         "columns.order",
+		`CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text, attempts integer DEFAULT 0)`:                          "columns.attempts",
+		`CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text, attempts integer NOT NULL DEFAULT 0)`:                 "columns.attempts",
+		`CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text, published_at timestamptz)`:                            "columns.published_at",
 		`CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text, seq bigserial)`:                                       "unique",
 		`CREATE TABLE commands (command_id text PRIMARY KEY, run_id timestamptz, kind text, payload text)`:                                               "timestamp",
 		`CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text, created_at text)`:                                     "columns.created",
 		`CREATE TABLE x (y int); CREATE VIEW commands AS SELECT * FROM x`:                                                                                "relkind",
-		`CREATE UNLOGGED TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text)`:                                             "unlogged",
-		`CREATE TABLE "Commands" (command_id text PRIMARY KEY, run_id text, kind text, payload text)`:                                                    "Commands",
+		`CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text); CREATE TABLE more () INHERITS (commands)`:            "inherit",
+		`CREATE TABLE x (command_id text PRIMARY KEY, run_id text, kind text, payload text) PARTITION BY HASH (command_id);
+			CREATE TABLE commands PARTITION OF x FOR VALUES WITH (MODULUS 1, REMAINDER 0)`: "a partition",
+		`CREATE UNLOGGED TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text)`: "unlogged",
+		`CREATE TABLE "Commands" (command_id text PRIMARY KEY, run_id text, kind text, payload text)`:        "Commands",
 	} {
 		cfg := articleConfig(t)
 		in(t, cfg, create)
