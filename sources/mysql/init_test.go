@@ -287,6 +287,31 @@ func TestInterruptedInit(t *testing.T) {
 	})
 }
 
+// Reading and changing a large table takes longer than a statement may where the server has a limit.
+func TestInitTakesTheTimeItTakes(t *testing.T) {
+	onServers(t, func(t *testing.T, srv server) {
+		cfg := srv.articleTable(t, srv.config(t), "commands")
+		lock, err := open(t, cfg.DSN).Conn(context.Background())
+		must(t, err)
+		defer lock.Close()
+		_, err = lock.ExecContext(t.Context(), `LOCK TABLES commands WRITE`)
+		must(t, err)
+		limited := cfg
+		limited.DSN = withOptions(cfg.DSN, map[string]string{"MySQL": "max_execution_time=50", "MariaDB": "max_statement_time=0.05"}[srv.name])
+		done := make(chan error, 1)
+		go func() { done <- initWith(context.Background(), limited, mysql.InitOptions{}) }()
+		db := open(t, cfg.DSN)
+		until(t, "a statement to take longer", func() bool {
+			var long bool
+			must(t, db.QueryRow(`SELECT EXISTS (SELECT 1 FROM information_schema.processlist WHERE db = database() AND id <> connection_id() AND time >= 1 AND info LIKE '%commands%')`).Scan(&long))
+			return long
+		})
+		_, err = lock.ExecContext(t.Context(), `UNLOCK TABLES`)
+		must(t, err)
+		must(t, <-done)
+	})
+}
+
 // interrupt carries out some steps of a plan, and loses the connection.
 func interrupt(t *testing.T, cfg mysql.Config, plan core.Plan, steps int) {
 	t.Helper()

@@ -29,7 +29,7 @@ type InitOptions struct {
 // Plan says what has to be done so that Open works: nothing, when it does already. It changes nothing.
 func Plan(ctx context.Context, cfg Config, opt InitOptions) (core.Plan, error) {
 	var steps []core.PlanStep
-	err := withConn(ctx, cfg, func(conn *sql.Conn) error {
+	err := atLeisure(ctx, cfg, func(conn *sql.Conn) error {
 		var err error
 		steps, err = planOn(ctx, conn, cfg, opt)
 		return err
