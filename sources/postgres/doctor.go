@@ -340,6 +340,15 @@ func (d *doctor) commitOrder(ctx context.Context) error {
 		return err
 	}
 	d.Fine("commit order", "sequence %s hands out one number at a time", d.src.order.sequence)
+	var slow []string
+	if err := d.src.work.QueryRow(ctx, `SELECT coalesce(array_agg(tgname::text ORDER BY tgname), '{}') FROM pg_trigger
+		WHERE tgrelid = to_regclass($1::text) AND tgenabled <> 'D' AND tgtype::int & 7 = 7`, d.src.s.table.quoted()).Scan(&slow); err != nil { // each row, before, insert
+		return err
+	}
+	if len(slow) > 0 {
+		d.Warn("commit order", fmt.Sprintf("a row has its number before these triggers run: %s. If they take longer than %v before the transaction has written anything, later rows pass it", strings.Join(slow, ", "), barrierGrace),
+			"look what they do, or drop them; a trigger AFTER INSERT does no harm")
+	}
 	return nil
 }
 

@@ -98,6 +98,11 @@ func TestDoctorOfAnAdoptedTable(t *testing.T) {
 	wantSound(t, d)
 	wantFinding(t, d, core.Fine, "notify")
 	wantFinding(t, d, core.Fine, "commit order")
+	in(t, cfg, `CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN new; END'`,
+		`CREATE TRIGGER harmless AFTER INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION f()`, `CREATE TRIGGER slow BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION f()`)
+	if say := wantFinding(t, postgres.Diagnose(t.Context(), cfg), core.Warning, "commit order", "slow", "20ms").Say; strings.Contains(say, "harmless") {
+		t.Error(say)
+	}
 	if len(d.Leases) != postgres.DefaultPartitions || d.Receipts {
 		t.Errorf("%d leases, receipts %v", len(d.Leases), d.Receipts)
 	}
