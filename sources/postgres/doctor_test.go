@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -185,9 +186,10 @@ func TestDoctorOfTheServer(t *testing.T) {
 			t.Errorf("%s: %s", code, got)
 		}
 	}
-	untrusted := &tls.CertificateVerificationError{Err: errors.New("x509: certificate signed by unknown authority")}
-	if got := postgres.Unreachable(fmt.Errorf("connect: %w", untrusted)); !strings.Contains(got, "sslrootcert") {
-		t.Errorf("an unknown authority: %s", got)
+	for _, refused := range []error{&tls.CertificateVerificationError{Err: errors.New("x509: not this one")}, x509.UnknownAuthorityError{}, x509.CertificateInvalidError{}} {
+		if got := postgres.Unreachable(fmt.Errorf("connect: %w", refused)); !strings.Contains(got, "sslrootcert") {
+			t.Errorf("%T: %s", refused, got)
+		}
 	}
 	old := postgres.JudgeVersion(120022, "12.22")
 	wantFinding(t, old, core.Problem, "version", "12.22", "13")
