@@ -199,3 +199,14 @@ func describe(h http.Header, r *core.Record) {
 	h[headerEpoch] = []string{strconv.FormatInt(r.Epoch, 10)}
 	h[headerCreatedAt] = []string{r.CreatedAt.In(time.UTC).Format(jsonrecord.TimeLayout)}
 }
+
+// eventHeaders adds an event's attributes in binary mode
+// (https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/http-protocol-binding.md). Its datacontenttype
+// is the Content-Type.
+func (c *composer) eventHeaders(h http.Header, r *core.Record) error {
+	all, err := c.events.Attributes(r)
+	for _, a := range all {
+		h[http.CanonicalHeaderKey("ce-"+a.Name)] = []string{signature.PercentEncode(a.Value)}
+	}
+	return err
+}

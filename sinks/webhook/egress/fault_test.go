@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/connectd/connectd/core/tlsfiles"
 )
 
 func TestFaultsOfOneConnection(t *testing.T) {
@@ -187,7 +189,7 @@ func TestEarlyAnswer(t *testing.T) {
 		"http":  listen(t, refuse),
 		"https": listenTLS(t, &tls.Config{Certificates: []tls.Certificate{authority.issue(t, leaf{})}}, refuse),
 	} {
-		c := client(t, Config{Capture: 100, TLS: TLS{CAFile: authority.file}})
+		c := client(t, Config{Capture: 100, TLS: tlsfiles.Settings{CAFile: authority.file}})
 		for range 10 {
 			a, err := post(t, c, f.url, body)
 			if err != nil {

@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/connectd/connectd/core/tlsfiles"
 )
 
 // speakHTTP2 plays the server of a connection of HTTP/2: for each request it has read whole it calls answer with the
@@ -105,7 +107,7 @@ func TestGivenBack(t *testing.T) {
 					c.refuse(w, stream)
 					return !strings.HasPrefix(name, "going away a") && !strings.HasPrefix(name, "going away in")
 				})
-				a, err := client(t, Config{HTTP2: true, TLS: TLS{CAFile: authority.file}}).Do(t.Context(), Request{
+				a, err := client(t, Config{HTTP2: true, TLS: tlsfiles.Settings{CAFile: authority.file}}).Do(t.Context(), Request{
 					Method: "POST", URL: f.url, Body: []byte(body), Header: http.Header{"Idempotency-Key": {"k"}},
 				})
 				if c.requests == 2 {
@@ -131,7 +133,7 @@ func TestGivenBackAlways(t *testing.T) {
 		_ = w.WriteRSTStream(stream, http2.ErrCodeRefusedStream)
 		return true
 	})
-	_, err := post(t, client(t, Config{HTTP2: true, TLS: TLS{CAFile: authority.file}}), f.url, "x")
+	_, err := post(t, client(t, Config{HTTP2: true, TLS: tlsfiles.Settings{CAFile: authority.file}}), f.url, "x")
 	wantError(t, PhaseHeader, false, err)
 	if _, requests := f.seen(); len(requests) != 2 {
 		t.Errorf("requests %q", requests)
@@ -148,7 +150,7 @@ func TestHTTP2LosesTheConnection(t *testing.T) {
 		}
 		return false
 	})
-	c := client(t, Config{HTTP2: true, TLS: TLS{CAFile: authority.file}})
+	c := client(t, Config{HTTP2: true, TLS: tlsfiles.Settings{CAFile: authority.file}})
 	a, err := post(t, c, f.url, "1")
 	wantStatus(t, 200, a, err)
 	_, err = post(t, c, f.url, "2")
@@ -174,7 +176,7 @@ func TestHTTP2SharesOneConnection(t *testing.T) {
 		}
 		fmt.Fprint(w, r.Proto)
 	})
-	c := client(t, Config{HTTP2: true, Capture: 10, TLS: TLS{InsecureSkipVerify: true}})
+	c := client(t, Config{HTTP2: true, Capture: 10, TLS: tlsfiles.Settings{InsecureSkipVerify: true}})
 	a, err := post(t, c, u, "x")
 	wantStatus(t, 200, a, err)
 	if string(a.Body) != "HTTP/2.0" {
@@ -192,7 +194,7 @@ func TestHTTP2SharesOneConnection(t *testing.T) {
 	if len(peers) != 1 {
 		t.Errorf("%d connections", len(peers))
 	}
-	a, err = post(t, client(t, Config{Capture: 10, TLS: TLS{InsecureSkipVerify: true}}), u, "x")
+	a, err = post(t, client(t, Config{Capture: 10, TLS: tlsfiles.Settings{InsecureSkipVerify: true}}), u, "x")
 	wantStatus(t, 200, a, err)
 	if string(a.Body) != "HTTP/1.1" {
 		t.Errorf("protocol %s with HTTP/2 off", a.Body)
@@ -227,7 +229,7 @@ func TestHTTP2Answers(t *testing.T) {
 		}
 	})
 	c := client(t, Config{
-		HTTP2: true, Capture: 4, Header: 150 * time.Millisecond, Body: 100 * time.Millisecond, TLS: TLS{InsecureSkipVerify: true},
+		HTTP2: true, Capture: 4, Header: 150 * time.Millisecond, Body: 100 * time.Millisecond, TLS: tlsfiles.Settings{InsecureSkipVerify: true},
 	})
 	for path, want := range map[string]struct {
 		status int
@@ -250,7 +252,7 @@ func TestHTTP2Answers(t *testing.T) {
 		t.Error(err)
 	}
 	<-asked
-	patient := client(t, Config{HTTP2: true, TLS: TLS{InsecureSkipVerify: true}})
+	patient := client(t, Config{HTTP2: true, TLS: tlsfiles.Settings{InsecureSkipVerify: true}})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		<-asked
@@ -265,7 +267,7 @@ func TestHTTP2Answers(t *testing.T) {
 // TestHeaderTooLargeForHTTP2 is the request's own fault: the server said how much it takes.
 func TestHeaderTooLargeForHTTP2(t *testing.T) {
 	u, requests := secureServer(t, nil, true, quiet)
-	c := client(t, Config{HTTP2: true, TLS: TLS{InsecureSkipVerify: true}})
+	c := client(t, Config{HTTP2: true, TLS: tlsfiles.Settings{InsecureSkipVerify: true}})
 	r := Request{Method: "POST", URL: u, Header: http.Header{"A": {strings.Repeat("a", 2<<20)}}, Body: []byte("x")}
 	a, err := post(t, c, u, "x")
 	wantStatus(t, 200, a, err)
@@ -287,7 +289,7 @@ func TestHalfDeadConnection(t *testing.T) {
 		respond(w, stream, "200")
 		return true
 	})
-	c := client(t, Config{HTTP2: true, TLS: TLS{CAFile: authority.file}})
+	c := client(t, Config{HTTP2: true, TLS: tlsfiles.Settings{CAFile: authority.file}})
 	c.pool.make = func(config *tls.Config, among *connections) *http.Transport {
 		transport := c.transport(config, among)
 		if h := transport.HTTP2; h.SendPingTimeout != 15*time.Second || h.PingTimeout != 5*time.Second {

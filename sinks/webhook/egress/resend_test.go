@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/connectd/connectd/core/tlsfiles"
 )
 
 // late is a connection whose end is heard only when the test says so: the moment between the server's hanging up and the
@@ -113,7 +115,7 @@ func TestIdleConnectionsThatEnded(t *testing.T) {
 			f = listen(t, handle)
 		}
 		hear := make(chan struct{})
-		c := lateClient(t, Config{TLS: TLS{CAFile: authority.file}}, hear, nil)
+		c := lateClient(t, Config{TLS: tlsfiles.Settings{CAFile: authority.file}}, hear, nil)
 		var callers sync.WaitGroup
 		for i := range idle {
 			callers.Go(func() {

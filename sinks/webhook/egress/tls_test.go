@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/connectd/connectd/core/tlsfiles"
 )
 
 // secureServer starts an https server, and counts its requests.
@@ -38,17 +40,17 @@ func TestCertificatesOfServers(t *testing.T) {
 	authority, stranger := newAuthority(t), newAuthority(t)
 	for name, c := range map[string]struct {
 		certificate tls.Certificate
-		tls         TLS
+		tls         tlsfiles.Settings
 		as          any // of crypto/x509, what the error is; nil: it is accepted
 	}{
-		"good":            {authority.issue(t, leaf{}), TLS{CAFile: authority.file}, nil},
-		"unknown":         {stranger.issue(t, leaf{}), TLS{CAFile: authority.file}, new(x509.UnknownAuthorityError)},
-		"system's":        {authority.issue(t, leaf{}), TLS{}, new(x509.UnknownAuthorityError)},
-		"another name":    {authority.issue(t, leaf{name: "b.example"}), TLS{CAFile: authority.file}, new(x509.HostnameError)},
-		"name as set":     {authority.issue(t, leaf{name: "b.example"}), TLS{CAFile: authority.file, ServerName: "b.example"}, nil},
-		"name not as set": {authority.issue(t, leaf{}), TLS{CAFile: authority.file, ServerName: "b.example"}, new(x509.HostnameError)},
-		"expired":         {authority.issue(t, leaf{expired: true}), TLS{CAFile: authority.file}, new(x509.CertificateInvalidError)},
-		"any":             {stranger.issue(t, leaf{name: "b.example", expired: true}), TLS{InsecureSkipVerify: true}, nil},
+		"good":            {authority.issue(t, leaf{}), tlsfiles.Settings{CAFile: authority.file}, nil},
+		"unknown":         {stranger.issue(t, leaf{}), tlsfiles.Settings{CAFile: authority.file}, new(x509.UnknownAuthorityError)},
+		"system's":        {authority.issue(t, leaf{}), tlsfiles.Settings{}, new(x509.UnknownAuthorityError)},
+		"another name":    {authority.issue(t, leaf{name: "b.example"}), tlsfiles.Settings{CAFile: authority.file}, new(x509.HostnameError)},
+		"name as set":     {authority.issue(t, leaf{name: "b.example"}), tlsfiles.Settings{CAFile: authority.file, ServerName: "b.example"}, nil},
+		"name not as set": {authority.issue(t, leaf{}), tlsfiles.Settings{CAFile: authority.file, ServerName: "b.example"}, new(x509.HostnameError)},
+		"expired":         {authority.issue(t, leaf{expired: true}), tlsfiles.Settings{CAFile: authority.file}, new(x509.CertificateInvalidError)},
+		"any":             {stranger.issue(t, leaf{name: "b.example", expired: true}), tlsfiles.Settings{InsecureSkipVerify: true}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			u, requests := secureServer(t, &tls.Config{Certificates: []tls.Certificate{c.certificate}}, true, quiet)
@@ -89,15 +91,15 @@ func TestCertificatesOfClients(t *testing.T) {
 				ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: authority.pool(),
 			}, http2, quiet)
 			for range 10 {
-				a, err := post(t, client(t, Config{HTTP2: http2, TLS: TLS{CAFile: authority.file, CertFile: good, KeyFile: goodKey}}), u, "x")
+				a, err := post(t, client(t, Config{HTTP2: http2, TLS: tlsfiles.Settings{CAFile: authority.file, CertFile: good, KeyFile: goodKey}}), u, "x")
 				wantStatus(t, 200, a, err)
 				requests.Store(0)
-				_, err = post(t, client(t, Config{HTTP2: http2, TLS: TLS{CAFile: authority.file}}), u, "x")
+				_, err = post(t, client(t, Config{HTTP2: http2, TLS: tlsfiles.Settings{CAFile: authority.file}}), u, "x")
 				wantError(t, PhaseTLS, false, err)
 				if !strings.Contains(err.Error(), "handshake") && !strings.Contains(err.Error(), "certificate required") {
 					t.Errorf("missing: %v", err)
 				}
-				_, err = post(t, client(t, Config{HTTP2: http2, TLS: TLS{CAFile: authority.file, CertFile: bad, KeyFile: badKey}}), u, "x")
+				_, err = post(t, client(t, Config{HTTP2: http2, TLS: tlsfiles.Settings{CAFile: authority.file, CertFile: bad, KeyFile: badKey}}), u, "x")
 				wantError(t, PhaseTLS, false, err)
 				if n := requests.Load(); n != 0 {
 					t.Errorf("%d requests", n)
@@ -126,7 +128,7 @@ func TestFilesThatChange(t *testing.T) {
 	}}, false, quiet)
 	dir := t.TempDir()
 	certFile, keyFile := write(t, dir, first.issue(t, leaf{}))
-	c := client(t, Config{TLS: TLS{CAFile: first.file, CertFile: certFile, KeyFile: keyFile}})
+	c := client(t, Config{TLS: tlsfiles.Settings{CAFile: first.file, CertFile: certFile, KeyFile: keyFile}})
 	a, err := post(t, c, u, "x")
 	wantStatus(t, 200, a, err)
 	generation := c.pool.current
@@ -180,17 +182,17 @@ func TestBadFiles(t *testing.T) {
 	}
 	missing := filepath.Join(t.TempDir(), "missing.pem")
 	for name, c := range map[string]struct {
-		tls  TLS
+		tls  tlsfiles.Settings
 		word string
 	}{
-		"missing":     {TLS{CAFile: missing}, missing},
-		"a directory": {TLS{CAFile: t.TempDir()}, "no regular file"},
-		"no PEM":      {TLS{CAFile: text}, "no certificate"},
-		"no key":      {TLS{CertFile: certFile}, "needs its key"},
-		"only a key":  {TLS{KeyFile: keyFile}, "its certificate"},
-		"another key": {TLS{CertFile: other, KeyFile: keyFile}, other},
-		"key no PEM":  {TLS{CertFile: certFile, KeyFile: text}, certFile},
-		"version":     {TLS{MinVersion: "1.1"}, "1.1"},
+		"missing":     {tlsfiles.Settings{CAFile: missing}, missing},
+		"a directory": {tlsfiles.Settings{CAFile: t.TempDir()}, "no regular file"},
+		"no PEM":      {tlsfiles.Settings{CAFile: text}, "no certificate"},
+		"no key":      {tlsfiles.Settings{CertFile: certFile}, "needs its key"},
+		"only a key":  {tlsfiles.Settings{KeyFile: keyFile}, "its certificate"},
+		"another key": {tlsfiles.Settings{CertFile: other, KeyFile: keyFile}, other},
+		"key no PEM":  {tlsfiles.Settings{CertFile: certFile, KeyFile: text}, certFile},
+		"version":     {tlsfiles.Settings{MinVersion: "1.1"}, "1.1"},
 	} {
 		_, err := post(t, client(t, Config{TLS: c.tls}), parse(t, "https://127.0.0.1:1/"), "x")
 		wantError(t, PhaseTLS, false, err)
@@ -204,9 +206,9 @@ func TestMinimalVersion(t *testing.T) {
 	authority := newAuthority(t)
 	config := &tls.Config{Certificates: []tls.Certificate{authority.issue(t, leaf{})}, MaxVersion: tls.VersionTLS12}
 	u, _ := secureServer(t, config, false, quiet)
-	a, err := post(t, client(t, Config{TLS: TLS{CAFile: authority.file}}), u, "x")
+	a, err := post(t, client(t, Config{TLS: tlsfiles.Settings{CAFile: authority.file}}), u, "x")
 	wantStatus(t, 200, a, err)
-	_, err = post(t, client(t, Config{TLS: TLS{CAFile: authority.file, MinVersion: "1.3"}}), u, "x")
+	_, err = post(t, client(t, Config{TLS: tlsfiles.Settings{CAFile: authority.file, MinVersion: "1.3"}}), u, "x")
 	wantError(t, PhaseTLS, false, err)
 }
 
