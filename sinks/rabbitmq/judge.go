@@ -34,12 +34,15 @@ func newJudge(c *composer, log *slog.Logger) *judge {
 	return &judge{config: c.config, fixed: c.fixed, log: log, now: time.Now}
 }
 
-// outcomes are those of a call's messages.
-func (j *judge) outcomes(messages []*publisher.Message, results []publisher.Result) []core.Outcome {
+// outcomes are those of a call's messages, which are of these records.
+func (j *judge) outcomes(records []*core.Record, messages []*publisher.Message, results []publisher.Result) []core.Outcome {
 	full := fullTargets(messages, results)
 	all := make([]core.Outcome, len(results))
-	for i, r := range results {
-		all[i] = j.outcome(messages[i], r.Err, full)
+	for i, result := range results {
+		all[i] = core.Outcome{Kind: core.Delivered}
+		if result.Err != nil {
+			all[i] = j.outcome(result.Err, full[targetOf(messages[i])], records[i].PossibleDuplicate())
+		}
 	}
 	return all
 }
@@ -71,63 +74,67 @@ func fullTargets(messages []*publisher.Message, results []publisher.Result) map[
 	return full
 }
 
-// outcome judges one message.
-func (j *judge) outcome(m *publisher.Message, e *publisher.Error, full map[target]bool) core.Outcome {
-	if e == nil {
-		return core.Outcome{Kind: core.Delivered}
-	}
+// outcome judges a message that was not delivered. full says that its target takes nothing, marked that it was sent as a
+// possible duplicate.
+func (j *judge) outcome(e *publisher.Error, full, marked bool) core.Outcome {
 	o := core.Outcome{Kind: core.Retryable, Unknown: e.Unknown, Code: string(e.Kind), Message: j.plain(e)}
 	if e.Connecting {
 		return waiting(o, core.ScopeSink)
 	}
 	switch e.Kind {
 	case publisher.KindInvalid, publisher.KindPrecondition:
-		o.Kind = core.Permanent
-	case publisher.KindNack:
-		if full[targetOf(m)] {
-			o.Kind, o.Scope, o.RetryAfter = core.Throttled, j.scope(core.ScopeSink), pauseFull
-		}
+		return buried(o)
 	case publisher.KindReturned:
 		o.Code, o.Scope = "unroutable", j.scope(core.ScopeDefault)
 		if j.config.OnUnroutable == permanently {
-			o.Kind, o.Scope = core.Permanent, core.ScopeDefault
+			return buried(o)
 		}
 	case publisher.KindMissingExchange:
-		switch {
-		case j.fixed.exchange:
+		if o.Scope = core.ScopeKey; j.fixed.exchange {
 			o.Scope = core.ScopeSink
-		case j.config.OnMissingExchange == permanently:
-			o.Kind = core.Permanent
-		default:
-			o.Scope = core.ScopeKey
+		} else if j.config.OnMissingExchange == permanently {
+			return buried(o)
 		}
 	case publisher.KindRefused:
-		if o.Scope = j.scope(core.ScopeSink); o.Scope == core.ScopeKey {
-			o.Kind, o.RetryAfter = core.Throttled, pauseRefused
-			j.tell(o.Message)
+		return j.refused(o, marked)
+	case publisher.KindNack:
+		if full {
+			return later(o, j.scope(core.ScopeSink), pauseFull)
 		}
-	case publisher.KindTimeout:
-		if !e.Unknown {
-			return waiting(o, core.ScopeDefault)
-		}
-		o.Scope = j.scope(core.ScopeSink)
 	case publisher.KindBlocked:
 		if o.Scope = core.ScopeSink; !e.Unknown {
-			o.Kind, o.RetryAfter = core.Throttled, pauseFull
+			return later(o, core.ScopeSink, pauseFull)
 		}
 	case publisher.KindConnection:
 		if o.Scope = core.ScopeSink; !e.Unknown {
 			return waiting(o, core.ScopeSink)
 		}
-	case publisher.KindNotAttempted:
-		o.Code = "behind"
-		return waiting(o, core.ScopeDefault)
+	case publisher.KindTimeout:
+		if o.Scope = j.scope(core.ScopeSink); !e.Unknown {
+			return waiting(o, core.ScopeDefault)
+		}
 	case publisher.KindChannel:
 		if !e.Unknown {
 			return waiting(o, core.ScopeDefault)
 		}
+	case publisher.KindNotAttempted:
+		o.Code = "behind"
+		return waiting(o, core.ScopeDefault)
 	}
 	return o
+}
+
+// refused is for a right that lacks. Nothing is charged for it: all records wait, or those of a key whose row chose the
+// target. Of the latter, one that may have been sent before the right was taken away is charged once, to be marked.
+func (j *judge) refused(o core.Outcome, marked bool) core.Outcome {
+	if o.Scope = j.scope(core.ScopeSink); o.Scope == core.ScopeSink {
+		return o
+	}
+	j.tell(o.Message)
+	if o.Unknown && !marked {
+		return o
+	}
+	return later(o, o.Scope, pauseRefused)
 }
 
 // scope is of a failure that is about the message's target: what it is about when all records have the same.
@@ -136,6 +143,19 @@ func (j *judge) scope(ofAll core.Scope) core.Scope {
 		return ofAll
 	}
 	return core.ScopeKey
+}
+
+// buried is the outcome of a message that will never be taken.
+func buried(o core.Outcome) core.Outcome {
+	if o.Unknown {
+		o.Message += "; it may have been taken just before"
+	}
+	return core.Outcome{Kind: core.Permanent, Code: o.Code, Message: o.Message}
+}
+
+// later is the outcome of a message that is to be sent again, and is charged nothing.
+func later(o core.Outcome, scope core.Scope, pause time.Duration) core.Outcome {
+	return core.Outcome{Kind: core.Throttled, Scope: scope, RetryAfter: pause, Code: o.Code, Message: o.Message}
 }
 
 // waiting is the outcome of a message that was not sent, through no fault of its own.

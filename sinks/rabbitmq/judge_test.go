@@ -3,6 +3,7 @@ package rabbitmq
 import (
 	"bytes"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -71,8 +72,7 @@ func TestJudgements(t *testing.T) {
 		{rowsTarget + `,"on_missing_exchange":"permanent"`, publisher.Error{Kind: publisher.KindMissingExchange, Connecting: true}, not, sink, false, "missing_exchange"},
 	} {
 		c.err.Text = "because"
-		m := &publisher.Message{Exchange: "shop", RoutingKey: "orders"}
-		o := judging(t, `{`+c.settings+`}`).outcomes([]*publisher.Message{m}, []publisher.Result{{Err: &c.err}})[0]
+		o := judging(t, `{`+c.settings+`}`).outcome(&c.err, false, false)
 		if o.Kind != c.kind || o.Scope != c.scope || o.Unknown != c.unknown || o.Code != c.code || o.Message != "because" {
 			t.Errorf("%s: %+v is %+v", c.settings, c.err, o)
 		}
@@ -80,8 +80,27 @@ func TestJudgements(t *testing.T) {
 			t.Errorf("%s: %+v makes no sense: %+v", c.settings, c.err, o)
 		}
 	}
-	if o := judging(t, `{}`).outcomes([]*publisher.Message{{}}, make([]publisher.Result, 1)); o[0] != (core.Outcome{Kind: core.Delivered}) {
+	if o := judging(t, `{}`).outcomes([]*core.Record{{}}, []*publisher.Message{{}}, make([]publisher.Result, 1)); o[0] != (core.Outcome{Kind: core.Delivered}) {
 		t.Errorf("no error is %+v", o)
+	}
+}
+
+// TestUncertainRefusals is about messages that may have been taken before the exchange vanished, or a right.
+func TestUncertainRefusals(t *testing.T) {
+	refused := publisher.Error{Kind: publisher.KindRefused, Unknown: true, Text: "because"}
+	j := judging(t, `{`+rowsTarget+`,"on_missing_exchange":"permanent"}`)
+	if o := j.outcome(&refused, false, false); o.Kind != core.Retryable || !o.Unknown || o.Scope != core.ScopeKey {
+		t.Errorf("sent for the first time: %+v", o)
+	}
+	if o := j.outcome(&refused, false, true); o.Kind != core.Throttled || o.Unknown || o.Scope != core.ScopeKey {
+		t.Errorf("marked already: %+v", o)
+	}
+	missing := publisher.Error{Kind: publisher.KindMissingExchange, Unknown: true, Text: "because"}
+	if o := j.outcome(&missing, false, false); o.Kind != core.Permanent || o.Unknown || !strings.Contains(o.Message, "may have been taken") {
+		t.Errorf("missing: %+v", o)
+	}
+	if o := judging(t, `{`+ourTarget+`}`).outcome(&refused, false, true); o.Kind != core.Retryable || !o.Unknown || o.Scope != core.ScopeSink {
+		t.Errorf("refused for all: %+v", o)
 	}
 }
 
@@ -112,7 +131,7 @@ func TestFullQueues(t *testing.T) {
 			}
 		}
 		got := ""
-		for _, o := range judging(t, `{`+c.settings+`}`).outcomes(messages, results) {
+		for _, o := range judging(t, `{`+c.settings+`}`).outcomes(slices.Repeat([]*core.Record{{}}, len(messages)), messages, results) {
 			got += o.Kind.String()[:1]
 			if o.Kind == core.Throttled && o.Scope != c.scope {
 				t.Errorf("%s: scope %v", name, o.Scope)
@@ -132,10 +151,10 @@ func TestRefusalsAreLogged(t *testing.T) {
 	now := time.Now()
 	j.now = func() time.Time { return now }
 	for range 3 {
-		j.outcome(&publisher.Message{}, &publisher.Error{Kind: publisher.KindRefused, Text: "403 ACCESS_REFUSED"}, nil)
+		j.outcome(&publisher.Error{Kind: publisher.KindRefused, Text: "403 ACCESS_REFUSED"}, false, false)
 	}
 	now = now.Add(refusalsLogged)
-	j.outcome(&publisher.Message{}, &publisher.Error{Kind: publisher.KindRefused, Text: "403 ACCESS_REFUSED"}, nil)
+	j.outcome(&publisher.Error{Kind: publisher.KindRefused, Text: "403 ACCESS_REFUSED"}, false, false)
 	if n := strings.Count(log.String(), "403 ACCESS_REFUSED"); n != 2 {
 		t.Errorf("logged %d times: %s", n, log.String())
 	}
@@ -143,7 +162,7 @@ func TestRefusalsAreLogged(t *testing.T) {
 
 func TestSecretsAreHidden(t *testing.T) {
 	j := judging(t, `{"username":"u","password":"hunter2-secret"}`)
-	o := j.outcome(&publisher.Message{}, &publisher.Error{Kind: publisher.KindConnection, Text: "login hunter2-secret\x00failed"}, nil)
+	o := j.outcome(&publisher.Error{Kind: publisher.KindConnection, Text: "login hunter2-secret\x00failed"}, false, false)
 	if o.Message != "login *** failed" {
 		t.Errorf("%q", o.Message)
 	}

@@ -163,7 +163,7 @@ func read(t testing.TB, d amqp.Delivery) core.Record {
 			r.Deliveries = int(value.(int64))
 		case headerEpoch:
 			r.Epoch = value.(int64)
-		case headerDuplicate:
+		case headerDuplicate, "x-delivery-count": // the latter is from a quorum queue
 		case headerCreatedAt:
 			if r.CreatedAt, err = time.Parse(time.RFC3339, value.(string)); err != nil {
 				t.Errorf("%s: %v", headerCreatedAt, err)

@@ -45,6 +45,8 @@ type Error struct {
 	Kind Kind
 	// Unknown says that the message was sent and may be in its queue all the same.
 	Unknown bool
+	// Connecting says that a connection could not be made: that holds for every message.
+	Connecting bool
 	// Code is the reply code of AMQP 0-9-1 if the broker gave one, else 0: 403, 404, 406, 312.
 	Code int
 	// Text says it for people. It may have the broker's own words, which name exchanges, routing keys, users and virtual
@@ -117,6 +119,7 @@ func unconnected(endpoint string, err error) *Error {
 	default:
 		e.Text = err.Error()
 	}
+	e.Connecting = true
 	e.Text = fmt.Sprintf("connect to RabbitMQ at %s: %s", endpoint, e.Text)
 	return e
 }
