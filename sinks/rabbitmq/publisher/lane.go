@@ -147,7 +147,7 @@ func (l *lane) drop(c *call) {
 	l.ready = slices.DeleteFunc(l.ready, mine)
 	l.suspects = slices.DeleteFunc(l.suspects, mine)
 	for i := range l.flight.all {
-		if e := &l.flight.all[i]; e.item != nil && e.item.call == c {
+		if e := &l.flight.all[i]; !e.settled && e.item != nil && e.item.call == c {
 			e.item.settle(unconfirmed)
 			e.item = nil
 		}
