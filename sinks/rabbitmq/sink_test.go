@@ -125,3 +125,13 @@ func TestLife(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// waitFor waits until something is so.
+func waitFor(t testing.TB, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not happen")
+		}
+	}
+}
