@@ -110,26 +110,38 @@ func (b *broker) exchange(kind string) string {
 	return name
 }
 
-// read takes everything out of a queue.
+// read takes everything out of a queue. (To cancel a consumer would lose what is on its way to it.)
 func (b *broker) read(queue string) []amqp.Delivery {
 	b.t.Helper()
 	var all []amqp.Delivery
-	for {
-		q, err := b.ch.QueueDeclarePassive(queue, true, false, false, false, nil)
-		must(b.t, err)
-		if q.Messages == 0 {
-			return all
+	for empty := 0; empty < 5; { // a quorum queue's length is told late
+		n := b.length(queue)
+		if n == 0 {
+			empty++
+			time.Sleep(20 * time.Millisecond)
+			continue
 		}
-		deliveries, err := b.ch.Consume(queue, "reader", true, false, false, false, nil)
+		ch, err := b.conn.Channel()
 		must(b.t, err)
-		for range q.Messages {
-			all = append(all, <-deliveries)
-		}
-		must(b.t, b.ch.Cancel("reader", false))
-		for d := range deliveries { // what came meanwhile
+		must(b.t, ch.Qos(n, 0, false))
+		deliveries, err := ch.Consume(queue, "", false, false, false, false, nil)
+		must(b.t, err)
+		for range n {
+			d := <-deliveries
+			must(b.t, d.Ack(false))
 			all = append(all, d)
 		}
+		must(b.t, ch.Close()) // what came beyond n goes back
 	}
+	return all
+}
+
+// length is how many messages are ready in a queue.
+func (b *broker) length(queue string) int {
+	b.t.Helper()
+	q, err := b.ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+	must(b.t, err)
+	return q.Messages
 }
 
 func ids(deliveries []amqp.Delivery) []string {
