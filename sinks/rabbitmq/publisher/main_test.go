@@ -110,30 +110,31 @@ func (b *broker) exchange(kind string) string {
 	return name
 }
 
-// read takes everything out of a queue. (To cancel a consumer would lose what is on its way to it.)
-func (b *broker) read(queue string) []amqp.Delivery {
+// read takes everything out of a queue, in which there must be so many messages or more.
+func (b *broker) read(queue string, atLeast int) []amqp.Delivery {
 	b.t.Helper()
+	ch, err := b.conn.Channel()
+	must(b.t, err)
+	deliveries, err := ch.Consume(queue, "", true, false, false, false, nil)
+	must(b.t, err)
+	const quiet, patience = 200 * time.Millisecond, 20 * time.Second
 	var all []amqp.Delivery
-	for empty := 0; empty < 5; { // a quorum queue's length is told late
-		n := b.length(queue)
-		if n == 0 {
-			empty++
-			time.Sleep(20 * time.Millisecond)
-			continue
+	for {
+		wait := patience
+		if len(all) >= atLeast {
+			wait = quiet
 		}
-		ch, err := b.conn.Channel()
-		must(b.t, err)
-		must(b.t, ch.Qos(n, 0, false))
-		deliveries, err := ch.Consume(queue, "", false, false, false, false, nil)
-		must(b.t, err)
-		for range n {
-			d := <-deliveries
-			must(b.t, d.Ack(false))
+		select {
+		case d := <-deliveries:
 			all = append(all, d)
+		case <-time.After(wait):
+			if len(all) < atLeast {
+				b.t.Fatalf("%d messages in the queue, want %d or more", len(all), atLeast)
+			}
+			must(b.t, ch.Close())
+			return all
 		}
-		must(b.t, ch.Close()) // what came beyond n goes back
 	}
-	return all
 }
 
 // length is how many messages are ready in a queue.
