@@ -28,7 +28,7 @@ const (
 
 // entry is a message in flight.
 type entry struct {
-	item     *item // nil when its call has given it up
+	item     *item // nil when it is settled, or its call has given it up
 	confirm  *amqp.DeferredConfirmation
 	at       time.Time
 	done     bool // the broker has confirmed or refused it, or the channel is closed
@@ -97,16 +97,17 @@ func (e *entry) look() bool {
 
 // settle gives the entry its result and returns the message that may follow it.
 func (f *flight) settle(e *entry, err *Error) (next *item) {
-	e.settled = true
+	it := e.item
+	e.settled, e.item = true, nil
 	f.open--
-	if e.item == nil {
+	switch {
+	case it == nil:
+		return nil
+	case err != nil:
+		it.fail(err)
 		return nil
 	}
-	if err != nil {
-		e.item.fail(err)
-		return nil
-	}
-	return e.item.settle(nil)
+	return it.settle(nil)
 }
 
 // settleAll settles what is open. What was returned has its own error.

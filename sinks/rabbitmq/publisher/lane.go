@@ -94,8 +94,9 @@ func (l *lane) run() {
 	for !l.over() {
 		l.collect()
 		l.sweep(time.Now())
-		l.send()
-		l.wait(timer)
+		if !l.send() {
+			l.wait(timer)
+		}
 	}
 	l.finish()
 }
@@ -154,27 +155,28 @@ func (l *lane) drop(c *call) {
 	}
 }
 
-// send publishes what the window has room for.
-func (l *lane) send() {
-	const some = 64 // confirms are not left lying while more than this are sent
-	for sent := 1; l.flight.open < l.limit() && len(l.ready)+len(l.suspects) > 0; sent++ {
+// send publishes what the window has room for, a part of it at a time: it reports true when there is more.
+func (l *lane) send() bool {
+	const most = 64
+	for range most {
+		if l.flight.open >= l.limit() || len(l.ready)+len(l.suspects) == 0 {
+			return false
+		}
 		if blocked := l.s.whyBlocked(); blocked != nil {
 			l.failAll(blocked)
-			return
+			return false
 		}
 		if l.channel == nil {
 			if err := l.open(); err != nil {
 				l.s.end(&Error{Kind: KindConnection, Text: "a channel could not be opened: " + err.Error()})
-				return
+				return false
 			}
 		}
 		if !l.publish() {
-			return
-		}
-		if sent%some == 0 {
-			l.sweep(time.Now())
+			return false
 		}
 	}
+	return true
 }
 
 // limit is how many messages may be in flight now.

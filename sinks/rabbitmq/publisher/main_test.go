@@ -110,26 +110,39 @@ func (b *broker) exchange(kind string) string {
 	return name
 }
 
-// read takes everything out of a queue.
-func (b *broker) read(queue string) []amqp.Delivery {
+// read takes everything out of a queue, in which there must be so many messages or more.
+func (b *broker) read(queue string, atLeast int) []amqp.Delivery {
 	b.t.Helper()
+	ch, err := b.conn.Channel()
+	must(b.t, err)
+	deliveries, err := ch.Consume(queue, "", true, false, false, false, nil)
+	must(b.t, err)
+	const quiet, patience = 200 * time.Millisecond, 20 * time.Second
 	var all []amqp.Delivery
 	for {
-		q, err := b.ch.QueueDeclarePassive(queue, true, false, false, false, nil)
-		must(b.t, err)
-		if q.Messages == 0 {
+		wait := patience
+		if len(all) >= atLeast {
+			wait = quiet
+		}
+		select {
+		case d := <-deliveries:
+			all = append(all, d)
+		case <-time.After(wait):
+			if len(all) < atLeast {
+				b.t.Fatalf("%d messages in the queue, want %d or more", len(all), atLeast)
+			}
+			must(b.t, ch.Close())
 			return all
 		}
-		deliveries, err := b.ch.Consume(queue, "reader", true, false, false, false, nil)
-		must(b.t, err)
-		for range q.Messages {
-			all = append(all, <-deliveries)
-		}
-		must(b.t, b.ch.Cancel("reader", false))
-		for d := range deliveries { // what came meanwhile
-			all = append(all, d)
-		}
 	}
+}
+
+// length is how many messages are ready in a queue.
+func (b *broker) length(queue string) int {
+	b.t.Helper()
+	q, err := b.ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+	must(b.t, err)
+	return q.Messages
 }
 
 func ids(deliveries []amqp.Delivery) []string {
