@@ -195,3 +195,22 @@ func sortHeaders(r core.Record) core.Record {
 	slices.SortFunc(r.Headers, func(a, b core.Header) int { return strings.Compare(a.Name, b.Name) })
 	return r
 }
+
+// depth is how many messages a queue holds; 0 while the server is away.
+func (s *server) depth(queue string) int {
+	config := amqp.Config{Vhost: s.vhost, SASL: []amqp.Authentication{&amqp.PlainAuth{Username: s.user, Password: s.password}}}
+	c, err := amqp.DialConfig("amqp://"+s.address, config)
+	if err != nil {
+		return 0
+	}
+	defer c.Close()
+	ch, err := c.Channel()
+	if err != nil {
+		return 0
+	}
+	q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+	if err != nil {
+		return 0
+	}
+	return q.Messages
+}
