@@ -105,27 +105,27 @@ func setExpiration(p *amqp.Publishing, text string) error {
 }
 
 // rehearse makes a message of a sample record, so that what would fail for every record fails here.
-func (c *composer) rehearse(p *settings.Problems) {
-	texts := []string{c.config.Exchange, c.config.RoutingKey, c.config.CloudEvents.Source, c.config.CloudEvents.Type}
-	texts = slices.AppendSeq(texts, maps.Values(c.config.Headers))
-	for _, t := range []string{c.config.Properties.Type, c.config.Properties.CorrelationID, c.config.Properties.ReplyTo,
-		c.config.Properties.AppID, c.config.Properties.ContentEncoding, c.config.Properties.Priority, c.config.Properties.Expiration} {
-		texts = append(texts, t)
+func (c *composer) rehearse(found *settings.Problems) {
+	p := &c.config.Properties
+	texts := []string{
+		c.config.Exchange, c.config.RoutingKey, c.config.CloudEvents.Source, c.config.CloudEvents.Type,
+		p.Type, p.CorrelationID, p.ReplyTo, p.AppID, p.ContentEncoding, p.Priority, p.Expiration,
 	}
+	texts = slices.AppendSeq(texts, maps.Values(c.config.Headers))
 	r := template.Sample("1", texts...) // a number and a name
 	for _, each := range c.properties {
 		if err := each.apply(&amqp.Publishing{}, &r); err != nil {
-			p.Wrong(each.pointer, "%v", err)
+			found.Wrong(each.pointer, "%v", err)
 		}
 	}
 	for _, h := range c.headers {
 		if _, err := c.value(h, &r); err != nil && h.value.Fixed() {
-			p.Wrong(pointer("headers", h.name), "%v", err)
+			found.Wrong(pointer("headers", h.name), "%v", err)
 		}
 	}
 	for at, t := range map[string]*template.Template{"/exchange": c.exchange, "/routing_key": c.routingKey} {
 		text, err := t.Expand(&r, nil)
-		p.WrongIf(err == nil && len(text) > maxShort, at, "must have %d bytes at most", maxShort)
+		found.WrongIf(err == nil && len(text) > maxShort, at, "must have %d bytes at most", maxShort)
 	}
 }
 

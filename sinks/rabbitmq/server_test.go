@@ -133,20 +133,6 @@ func (s *server) settings(address, changes string) []byte {
 	return merged(s.t, base, changes)
 }
 
-// connections are the names of the connections to the virtual host. The server counts them every five seconds.
-func (s *server) connections() []string {
-	s.t.Helper()
-	var all []struct{ Name string }
-	if err := json.Unmarshal(s.api(http.MethodGet, "vhosts/"+s.vhost+"/connections", nil), &all); err != nil {
-		s.t.Fatal(err)
-	}
-	var names []string
-	for _, c := range all {
-		names = append(names, c.Name)
-	}
-	return names
-}
-
 // read makes a record of a message, as a consumer does.
 func read(t testing.TB, d amqp.Delivery) core.Record {
 	t.Helper()

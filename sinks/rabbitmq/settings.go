@@ -46,7 +46,7 @@ type config struct {
 
 	Lanes            int               `json:"lanes" default:"4" min:"1" max:"64" doc:"channels; a key keeps to one"`
 	ConfirmWindow    int               `json:"confirm_window" default:"1000" min:"1" max:"10000" doc:"messages of a channel that wait for their confirmation"`
-	Heartbeat        settings.Duration `json:"heartbeat" default:"10s" min:"1s" max:"10m" doc:"a node that is silent for about twice as long is lost"`
+	Heartbeat        settings.Duration `json:"heartbeat" default:"10s" min:"1s" max:"10m" doc:"whole seconds; a node that is silent for one and a half times as long is lost"`
 	Timeouts         timeouts          `json:"timeouts" doc:"of single steps"`
 	ReconnectBackoff backoff           `json:"reconnect_backoff" doc:"pauses between attempts to connect"`
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -100,7 +101,7 @@ func checkLogin(p *settings.Problems, c *config) {
 	}
 }
 
-// checkTopology checks what is looked for, or made.
+// checkTopology checks what is looked for, or made, and the connection's times.
 func checkTopology(p *settings.Problems, c *config) {
 	t, active := &c.Topology, c.Declare == declareActive
 	p.WrongIf(c.Declare == declareNone && len(t.Exchanges)+len(t.Queues) > 0, "/topology", "has no effect with declare none")
@@ -116,6 +117,7 @@ func checkTopology(p *settings.Problems, c *config) {
 		_, there := q.Arguments[amqp.QueueTypeArg]
 		p.WrongIf(there, at+"/arguments/"+amqp.QueueTypeArg, "has a setting of its own, type")
 	}
+	p.WrongIf(time.Duration(c.Heartbeat)%time.Second != 0, "/heartbeat", "must be whole seconds")
 	p.WrongIf(c.ReconnectBackoff.Min > c.ReconnectBackoff.Max, "/reconnect_backoff/min", "must not be above reconnect_backoff.max, %s", c.ReconnectBackoff.Max)
 }
 

@@ -99,6 +99,7 @@ func TestWrongSettings(t *testing.T) {
 		{`{"reconnect_backoff":{"min":"1m"}}`, "/reconnect_backoff/min", "not be above"},
 		{`{"cloudevents":{"source":"a b"}}`, "/cloudevents/source", "URI reference"},
 		{`{"heartbeat":"1ms"}`, "/heartbeat", "must be"},
+		{`{"heartbeat":"1500ms"}`, "/heartbeat", "whole seconds"},
 	} {
 		_, _, diagnostics := parse(merged(t, `{"urls":["amqp://localhost"]}`, w.changes), Options{})
 		found := slices.ContainsFunc(diagnostics, func(d core.Diagnostic) bool {
