@@ -210,6 +210,10 @@ func (p *Publisher) Publish(ctx context.Context, messages []*Message) []Result {
 		return results
 	}
 	s, err := p.current()
+	if err == nil && ctx.Err() != nil {
+		p.calls.Done()
+		err = &Error{Kind: KindNotAttempted, Text: "the call's time ran out before the message was sent"}
+	}
 	if err != nil {
 		for i := range results {
 			results[i].Err = err
