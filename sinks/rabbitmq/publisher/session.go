@@ -183,8 +183,9 @@ func (s *session) end(cause *Error) {
 	})
 }
 
-// wait returns when nothing of an ended session is left.
+// wait returns when nothing of an ended session is left. It is called once.
 func (s *session) wait() {
+	s.probing <- struct{}{} // no probe runs, and none begins any more
 	s.running.Wait()
 }
 
