@@ -52,24 +52,27 @@ type target struct{ exchange, routingKey string }
 
 func targetOf(m *publisher.Message) target { return target{m.Exchange, m.RoutingKey} }
 
-// fullTargets are those that refused several messages and took none after the first of these. A refusal (basic.nack) gives no
-// reason. Mostly a queue is full, which is not its messages' fault; one that refuses a single message, or takes others
-// after it, may have something against this very one.
+// fullTargets are those that refused several messages, and no fewer than they took. A refusal (basic.nack) gives no reason.
+// Mostly a queue is full, which is not its messages' fault; where most are taken, those that are not may be to blame.
 func fullTargets(messages []*publisher.Message, results []publisher.Result) map[target]bool {
-	refusals := map[target]int{}
+	refused := map[target]int{}
 	for i, r := range results {
-		switch {
-		case r.Err != nil && r.Err.Kind == publisher.KindNack:
-			refusals[targetOf(messages[i])]++
-		case r.Err == nil && len(refusals) > 0:
-			delete(refusals, targetOf(messages[i]))
+		if r.Err != nil && r.Err.Kind == publisher.KindNack {
+			refused[targetOf(messages[i])]++
 		}
 	}
 	full := map[target]bool{}
-	for to, n := range refusals {
-		if n > 1 {
-			full[to] = true
+	if len(refused) == 0 {
+		return full
+	}
+	taken := map[target]int{}
+	for i, r := range results {
+		if r.Err == nil {
+			taken[targetOf(messages[i])]++
 		}
+	}
+	for to, n := range refused {
+		full[to] = n > 1 && n >= taken[to]
 	}
 	return full
 }

@@ -114,12 +114,12 @@ func TestFullQueues(t *testing.T) {
 		want     string // d: delivered, r: retryable, t: throttled
 		scope    core.Scope
 	}{
-		"one alone":            {ourTarget, "aaa", ".n.", "drd", core.ScopeDefault},
-		"one at the end":       {ourTarget, "aaa", "..n", "ddr", core.ScopeDefault},
-		"full from the second": {ourTarget, "aaa", ".nn", "dtt", core.ScopeSink},
-		"one taken after two":  {ourTarget, "aaa", "nn.", "rrd", core.ScopeDefault},
-		"full of two":          {rowsKey, "abab", "n.n.", "tdtd", core.ScopeKey},
-		"one of two":           {rowsKey, "ab", "nn", "rr", core.ScopeDefault},
+		"one alone":    {ourTarget, "a", "n", "r", core.ScopeDefault},
+		"one of three": {ourTarget, "aaa", ".n.", "drd", core.ScopeDefault},
+		"two of three": {ourTarget, "aaa", "n.n", "tdt", core.ScopeSink},
+		"two of five":  {ourTarget, "aaaaa", "nn...", "rrddd", core.ScopeDefault},
+		"full of two":  {rowsKey, "abab", "n.n.", "tdtd", core.ScopeKey},
+		"one each":     {rowsKey, "ab", "nn", "rr", core.ScopeDefault},
 	} {
 		var messages []*publisher.Message
 		var results []publisher.Result
