@@ -110,3 +110,39 @@ func TestMissingRight(t *testing.T) {
 		t.Errorf("opened without a right to the virtual host: %v", err)
 	}
 }
+
+// TestForbiddenTopic has one record with a routing key that the user may not use. The server closes the channel for it and
+// does not say for which, so what was on its way is published again: marked, since it may be there already.
+func TestForbiddenTopic(t *testing.T) {
+	s := sharedServer(t)
+	s.exchange("shop", "quorum", nil)
+	user := s.vhost + "-relay"
+	s.setPassword(user, "secret")
+	s.allow(user, "^shop$")
+	s.api("PUT", "topic-permissions/"+s.vhost+"/"+user, map[string]string{"exchange": "shop", "write": "^Order", "read": ""})
+	sink := opened(t, s.settings(s.address, `{"exchange":"shop","routing_key":"{type}","lanes":1,"username":"`+user+`","password":"secret"}`))
+	batch := rows(60, "", "a", "b")
+	batch[4].Type = "Forbidden"
+	for i, o := range deliver(t, sink, batch) {
+		switch {
+		case i == 4:
+			wantOutcome(t, o, core.Throttled, core.ScopeKey, "refused")
+		case i%3 == 1 && i > 4:
+			wantOutcome(t, o, core.NotAttempted, core.ScopeDefault, "behind")
+		case o.Kind != core.Delivered:
+			t.Errorf("record %d: %+v", i, o)
+		}
+	}
+	seen, marked := map[string]bool{}, 0
+	for _, r := range s.arrived("shop") {
+		if seen[r.ID] && !r.PossibleDuplicate() {
+			t.Errorf("record %s arrived again without a mark", r.ID)
+		}
+		if seen[r.ID] = true; r.PossibleDuplicate() {
+			marked++
+		}
+	}
+	if len(seen) != 41 || marked == 0 {
+		t.Errorf("%d records arrived, %d messages are marked", len(seen), marked)
+	}
+}

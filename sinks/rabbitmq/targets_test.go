@@ -166,8 +166,8 @@ func TestOneBadRecord(t *testing.T) {
 	batch[7].ID += strings.Repeat("x", 255)                            // no message-id
 	batch[20] = with(batch[20], "large", strings.Repeat("x", 200_000)) // no frame
 	batch[31] = with(batch[31], strings.Repeat("n", 256), "v")
-	batch[44] = with(batch[44], "x-delay", "soon")
-	bad := map[int]string{7: "invalid", 20: "invalid", 31: "invalid", 44: "bad_header"}
+	batch[45] = with(batch[45], "x-delay", "soon")
+	bad := map[int]string{7: "invalid", 20: "invalid", 31: "invalid", 45: "bad_header"}
 	stopped := map[string]bool{}
 	for i, o := range deliver(t, sink, batch) {
 		code, isBad := bad[i]
