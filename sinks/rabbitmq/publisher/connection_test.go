@@ -115,6 +115,9 @@ func TestARefusedExchange(t *testing.T) {
 	if got["ok"] != 57 || got["refused"]+got["refused?"] != 3 {
 		t.Fatal(got)
 	}
+	if got := count(publish(t, p, to(queue, "k", "default"), messages[0])); got["ok"] != 1 || got["refused"] != 1 {
+		t.Fatal(got)
+	}
 	permit(t, name, ".*")
 	must(t, b.ch.QueueBind(queue, "#", bad, false, nil))
 	if got := count(publish(t, p, messages[10])); got["ok"] != 1 {

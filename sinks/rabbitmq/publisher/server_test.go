@@ -218,7 +218,8 @@ func testForcedClose(t *testing.T, own *services.Servers) {
 
 func testKilled(t *testing.T, own *services.Servers) {
 	b := brokerAt(t, own.RabbitMQ())
-	queue := b.queue(amqp.Table{"x-queue-type": "quorum"})
+	// A quorum queue of RabbitMQ 3.10 that gets messages while it starts may stay without a leader.
+	queue := b.queue(nil)
 	p := opened(t, configFor(t, own.RabbitMQ()))
 	const writers, keys, each = 4, 20, 300
 	var all sync.WaitGroup

@@ -198,9 +198,12 @@ func (l *lane) blame(err *Error, text string) bool {
 //	ACCESS_REFUSED - write access to exchange 'x' in vhost '/' refused for user 'u'
 //	ACCESS_REFUSED - cannot publish to internal exchange 'x' in vhost '/'
 //
-// A text about a topic is about one routing key. A text that has been cut, or is none of these, means no exchange: then
+// The default exchange is called amq.default. A text about a topic is about one routing key. A text that has been cut, or is none of these, means no exchange: then
 // messages are tried one by one.
 func blames(text, exchange, vhost string) bool {
+	if exchange == "" {
+		exchange = "amq.default"
+	}
 	before, after, ok := strings.Cut(text, "exchange '")
 	if !ok || strings.Contains(before, "topic") {
 		return false
