@@ -159,7 +159,7 @@ func (c *composer) compose(r *core.Record) (*publisher.Message, *core.Outcome) {
 // fill makes properties, headers and body.
 func (c *composer) fill(p *amqp.Publishing, r *core.Record) *core.Outcome {
 	p.DeliveryMode, p.MessageId = amqp.Persistent, r.ID
-	if !r.CreatedAt.IsZero() && r.CreatedAt.Unix() > 0 {
+	if r.CreatedAt.Unix() > 0 { // the property has no sign
 		p.Timestamp = r.CreatedAt
 	}
 	for i := range c.properties {

@@ -84,7 +84,9 @@ func describe(all amqp.Table, r *core.Record) {
 		all[headerDuplicate] = true
 	}
 	all[headerEpoch] = r.Epoch
-	all[headerCreatedAt] = r.CreatedAt.In(time.UTC).Format(jsonrecord.TimeLayout)
+	if !r.CreatedAt.IsZero() {
+		all[headerCreatedAt] = r.CreatedAt.In(time.UTC).Format(jsonrecord.TimeLayout)
+	}
 }
 
 // markRepeat marks a message that may be in its queue already and is sent again within one call. In structured mode the

@@ -57,7 +57,8 @@ func TestMessage(t *testing.T) {
 	r := order()
 	r.Deliveries, r.Key, r.Keyed, r.Type, r.CreatedAt = 2, "", false, "", time.Time{}
 	p = composed(t, `{}`, r).Publishing
-	if p.Headers["connectd-possible-duplicate"] != true || p.Headers["connectd-key"] != nil || p.Type != "" || !p.Timestamp.IsZero() {
+	if p.Headers["connectd-possible-duplicate"] != true || p.Headers["connectd-key"] != nil || p.Headers["connectd-created-at"] != nil ||
+		p.Type != "" || !p.Timestamp.IsZero() {
 		t.Errorf("%+v", p)
 	}
 }
