@@ -1,7 +1,6 @@
 package publisher
 
 import (
-	"io"
 	"net"
 	"sync"
 	"testing"
@@ -73,7 +72,7 @@ func (p *proxy) copy(to, from net.Conn) {
 		frozen := p.frozen
 		p.mu.Unlock()
 		<-frozen
-		if _, werr := to.Write(buf[:n]); err == io.EOF || err != nil || werr != nil {
+		if _, werr := to.Write(buf[:n]); err != nil || werr != nil {
 			return
 		}
 	}
