@@ -55,7 +55,7 @@ func compile(p *settings.Problems, c *config, connector string) *composer {
 	}{
 		{"type", c.Properties.Type, func(p *amqp.Publishing, text string) error { p.Type = text; return nil }},
 		{"correlation_id", c.Properties.CorrelationID, func(p *amqp.Publishing, text string) error { p.CorrelationId = text; return nil }},
-		{"reply_to", c.Properties.ReplyTo, func(p *amqp.Publishing, text string) error { p.ReplyTo = text; return nil }},
+		{"reply_to", c.Properties.ReplyTo, setReplyTo},
 		{"app_id", c.Properties.AppID, func(p *amqp.Publishing, text string) error { p.AppId = text; return nil }},
 		{"content_encoding", c.Properties.ContentEncoding, func(p *amqp.Publishing, text string) error { p.ContentEncoding = text; return nil }},
 		{"priority", c.Properties.Priority, setPriority},
@@ -84,6 +84,16 @@ func compile(p *settings.Problems, c *config, connector string) *composer {
 	p.WrongIf(c.OnMissingExchange == permanently && made.fixed.exchange, "/on_missing_exchange",
 		"permanent is for an exchange with {fields}: when the one exchange is missing, all records wait for it")
 	return made
+}
+
+// setReplyTo refuses the name by which a client is answered on its own channel, where nobody listens here. The server would
+// close the channel for it.
+func setReplyTo(p *amqp.Publishing, text string) error {
+	if strings.HasPrefix(text, "amq.rabbitmq.reply-to") {
+		return errors.New("is no queue of a consumer's own")
+	}
+	p.ReplyTo = text
+	return nil
 }
 
 func setPriority(p *amqp.Publishing, text string) error {

@@ -137,15 +137,12 @@ func (c *config) reservedHeader(name string) string {
 	return ""
 }
 
-// maxName is the longest name of a header, in bytes (AMQP 0-9-1 section 4.2.5.3: a short string).
-const maxName = 255
-
 // checkHeaders checks the names of headers.
 func checkHeaders(p *settings.Problems, c *config) {
 	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
 		reserved := c.reservedHeader(name)
 		p.WrongIf(reserved != "", pointer("headers", name), "cannot be set: it %s", reserved)
-		p.WrongIf(name == "" || len(name) > maxName, pointer("headers", name), "must have a name of 1 to %d bytes", maxName)
+		p.WrongIf(name == "" || len(name) > maxShort, pointer("headers", name), "must have a name of 1 to %d bytes", maxShort)
 	}
 	for i, name := range c.ForwardHeaders {
 		at := fmt.Sprintf("/forward_headers/%d", i)

@@ -79,6 +79,7 @@ func TestWrongSettings(t *testing.T) {
 		{`{"properties":{"priority":"256"}}`, "/properties/priority", "0 to 255"},
 		{`{"properties":{"expiration":"abc"}}`, "/properties/expiration", "milliseconds"},
 		{`{"properties":{"expiration":"-1"}}`, "/properties/expiration", "milliseconds"},
+		{`{"properties":{"reply_to":"amq.rabbitmq.reply-to"}}`, "/properties/reply_to", "own"},
 		{`{"properties":{"reply_to":"{"}}`, "/properties/reply_to", "without its }"},
 		{`{"headers":{"CC":"q"}}`, "/headers/CC", "cannot be set"},
 		{`{"headers":{"Content-Type":"x"}}`, "/headers/Content-Type", "content_type"},
