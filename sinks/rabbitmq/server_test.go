@@ -37,14 +37,14 @@ func serverAt(t testing.TB, address, management string) *server {
 	s := &server{t, u.Host, u.User.Username(), password, management, fmt.Sprintf("sink-%08x", rand.Uint32())}
 	s.api(http.MethodPut, "vhosts/"+s.vhost, nil)
 	t.Cleanup(func() { s.api(http.MethodDelete, "vhosts/"+s.vhost, nil) })
-	s.allow(s.user, ".*")
+	s.api(http.MethodPut, "permissions/"+s.vhost+"/"+s.user, map[string]string{"configure": ".*", "write": ".*", "read": ".*"})
 	return s
 }
 
-// allow gives a user rights to write.
+// allow gives a user the right to write, and no other.
 func (s *server) allow(user, write string) {
 	s.t.Helper()
-	s.api(http.MethodPut, "permissions/"+s.vhost+"/"+user, map[string]string{"configure": ".*", "write": write, "read": ".*"})
+	s.api(http.MethodPut, "permissions/"+s.vhost+"/"+user, map[string]string{"configure": "^$", "write": write, "read": "^$"})
 }
 
 // setPassword makes a user, or changes its password.
