@@ -25,7 +25,7 @@ type delivery struct {
 	courier  *courier
 	batch    []core.Record
 	outcomes []core.Outcome
-	held     map[string]bool // keys of which a record was not delivered
+	held     map[string]bool // keys of which a record was sent and not delivered
 	pad      pad
 }
 
@@ -35,8 +35,8 @@ type wave struct {
 	places   []int
 }
 
-// deliver sends the batch's records. Messages of one key that go to one partition are sent together; when they go to
-// several, the next partition's turn is when those before it are delivered.
+// deliver sends the batch's records. Messages of one key whose order the producer keeps are sent together; others of the
+// key when those before them are delivered.
 func (c *courier) deliver(ctx context.Context, batch []core.Record) []core.Outcome {
 	d := &delivery{courier: c, batch: batch, outcomes: make([]core.Outcome, len(batch)), held: map[string]bool{}}
 	for _, w := range d.waves() {
@@ -51,19 +51,20 @@ type last struct {
 	wave    int
 }
 
-// waves makes messages of the records that one can be made of.
+// waves makes messages of the records that one can be made of. Behind one that none can be made of, its key ends; what is
+// before it goes.
 func (d *delivery) waves() []wave {
 	waves := make([]wave, 1)
 	apart := !d.courier.composer.oneTarget()
-	latest := map[string]last{}
+	latest, ended := map[string]last{}, map[string]bool{}
 	for i := range d.batch {
 		r := &d.batch[i]
-		if d.behind(i) {
+		if d.behind(i, ended) {
 			continue
 		}
 		m, outcome := d.courier.composer.compose(r, &d.pad)
 		if outcome != nil {
-			d.settle(i, *outcome)
+			d.settle(i, *outcome, ended)
 			continue
 		}
 		n := 0
@@ -83,19 +84,17 @@ func (d *delivery) waves() []wave {
 	return waves
 }
 
-// sameTarget says whether two messages go to one partition for sure.
+// sameTarget says whether the producer keeps the order of two messages, also when the first is refused: it goes by their
+// key, in one partition.
 func sameTarget(a, b *producer.Message) bool {
-	if a.Topic != b.Topic || a.Partition != b.Partition {
-		return false
-	}
-	return a.Partition != producer.ByKey || a.Key != nil && b.Key != nil && bytes.Equal(a.Key, b.Key)
+	return a.Topic == b.Topic && a.Partition == b.Partition && a.Key != nil && b.Key != nil && bytes.Equal(a.Key, b.Key)
 }
 
 // send sends what of a wave is not held back by an earlier one.
 func (d *delivery) send(ctx context.Context, w wave) {
 	messages, places := w.messages[:0], w.places[:0]
 	for n, i := range w.places {
-		if !d.behind(i) {
+		if !d.behind(i, d.held) {
 			messages, places = append(messages, w.messages[n]), append(places, i)
 		}
 	}
@@ -104,24 +103,24 @@ func (d *delivery) send(ctx context.Context, w wave) {
 	}
 	results := d.courier.wire.Produce(ctx, messages)
 	for n, o := range d.courier.judge.call(results) {
-		d.settle(places[n], o)
+		d.settle(places[n], o, d.held)
 	}
 }
 
-// behind answers for a record whose key is held back, and says whether it is.
-func (d *delivery) behind(i int) bool {
+// behind answers for a record whose key is among those, and says whether it is.
+func (d *delivery) behind(i int, keys map[string]bool) bool {
 	r := &d.batch[i]
-	if !r.Keyed || !d.held[r.Key] {
+	if !r.Keyed || !keys[r.Key] {
 		return false
 	}
-	d.outcomes[i] = behind
+	d.outcomes[i] = behind("an earlier record of its key was not delivered")
 	return true
 }
 
-// settle notes an outcome.
-func (d *delivery) settle(i int, o core.Outcome) {
+// settle notes an outcome, and its key among those if it is not delivered.
+func (d *delivery) settle(i int, o core.Outcome, keys map[string]bool) {
 	d.outcomes[i] = o
 	if r := &d.batch[i]; r.Keyed && o.Kind != core.Delivered {
-		d.held[r.Key] = true
+		keys[r.Key] = true
 	}
 }

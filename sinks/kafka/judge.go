@@ -36,8 +36,10 @@ const (
 	codeUnknownTopic   = "unknown_topic"
 )
 
-// behind is the outcome of a record of which nothing was sent.
-var behind = core.Outcome{Kind: core.NotAttempted, Code: codeBehind, Message: "an earlier record of its key or partition was not delivered, or the call's time ran out"}
+// behind is the outcome of a record of which nothing was sent, and why.
+func behind(why string) core.Outcome {
+	return core.Outcome{Kind: core.NotAttempted, Code: codeBehind, Message: why}
+}
 
 // outcome is that of one record.
 func (j *judge) outcome(r *producer.Result) core.Outcome {
@@ -45,10 +47,10 @@ func (j *judge) outcome(r *producer.Result) core.Outcome {
 	switch {
 	case e == nil:
 		return core.Outcome{Kind: core.Delivered}
-	case r.NotSent:
-		return behind
+	case r.NotSent && e.Class != producer.Sink: // what is about the sink is worth saying of each
+		return behind(j.text(e))
 	}
-	o := core.Outcome{Kind: core.Retryable, Unknown: e.Unknown, RetryAfter: e.RetryAfter, Code: code(e), Message: core.CleanText(j.hide(e.Text))}
+	o := core.Outcome{Kind: core.Retryable, Unknown: e.Unknown, RetryAfter: e.RetryAfter, Code: code(e), Message: j.text(e)}
 	switch e.Class {
 	case producer.Permanent:
 		if !e.Unknown { // else an earlier try may have been written
@@ -79,23 +81,34 @@ func (j *judge) topicScope() core.Scope {
 	return core.ScopeKey
 }
 
-// call judges what became of a call's messages as a whole: when no broker answered any of them, it is the sink that does
-// not reach its destination, and no record is charged for that.
+// call judges what became of a call's messages as a whole: when no broker answered about any of them, it is the sink that
+// does not reach its destination, and no record is charged for that.
 func (j *judge) call(results []producer.Result) []core.Outcome {
 	outcomes := make([]core.Outcome, len(results))
-	answered := false
+	answered, sent := false, false
 	for i := range results {
-		outcomes[i] = j.outcome(&results[i])
-		e := results[i].Err
-		answered = answered || e == nil || !results[i].NotSent && (e.Code != 0 || e.Class != producer.Retry)
+		r := &results[i]
+		outcomes[i] = j.outcome(r)
+		sent = sent || !r.NotSent
+		answered = answered || r.Err == nil || !r.NotSent && (r.Err.Code != 0 || r.Err.Class != producer.Retry)
+	}
+	if answered {
+		return outcomes
 	}
 	for i := range outcomes {
-		if o := &outcomes[i]; !answered && o.Kind == core.Retryable {
+		o := &outcomes[i]
+		if !sent { // so that somebody learns why
+			o.Kind, o.Code = core.Retryable, code(results[i].Err)
+		}
+		if o.Kind == core.Retryable {
 			o.Scope = core.ScopeSink
 		}
 	}
 	return outcomes
 }
+
+// text is what an error says, fit for people.
+func (j *judge) text(e *producer.Error) string { return core.CleanText(j.hide(e.Text)) }
 
 // code is the stable word for a failure.
 func code(e *producer.Error) string {
