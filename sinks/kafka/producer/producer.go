@@ -1,17 +1,41 @@
-// Package producer writes messages to Kafka so that each one's fate is known.
 package producer
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"sync"
+	"time"
 )
 
-const minBatchBytes = 1 << 10
+// ErrClosed is the cause of an Error after Close.
+var ErrClosed = errors.New("the producer is closed")
 
 // Producer writes messages to one Kafka cluster. Its methods may be called concurrently.
 type Producer struct {
-	cfg Config
+	cfg   Config
+	seeds []*broker
+
+	ctx     context.Context // of everything that has no caller
+	cancel  context.CancelFunc
+	closing chan struct{}  // closed when running calls have to end
+	calls   sync.WaitGroup // of callers
+	work    sync.WaitGroup // of the producer's own goroutines; grows only while calls run
+
+	buffers  sync.Pool
+	encoders chan struct{} // a place for each that may compress at the same time
+
+	mu         sync.Mutex
+	open       bool
+	topics     map[string]*topic
+	brokers    map[int32]*broker
+	controller int32
+	generation uint64    // counts the cluster's answers to what it consists of
+	refreshed  time.Time // when it last answered
+	down       time.Time // since when no broker answers; zero while one does
+	flight     *flight
+	first      numbering // of new lanes
 }
 
 // New checks the configuration. It does no I/O.
@@ -20,21 +44,149 @@ func New(cfg Config) (*Producer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kafka producer: %w", err)
 	}
-	return &Producer{cfg: cfg}, nil
+	p := &Producer{
+		cfg: cfg, closing: make(chan struct{}), encoders: make(chan struct{}, runtime.GOMAXPROCS(0)),
+		topics: map[string]*topic{}, brokers: map[int32]*broker{}, first: unnumbered,
+	}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	for _, addr := range cfg.Brokers {
+		p.seeds = append(p.seeds, &broker{p: p, id: -1, addr: addr})
+	}
+	return p, nil
 }
 
-var errNotYet = errors.New("not built yet")
+// Open asks the cluster who is in it and, if the producer is idempotent, for a producer id. After an error it may be
+// called again. The error is an *Error.
+func (p *Producer) Open(ctx context.Context) error {
+	if err := p.connect(ctx); err != nil {
+		return err
+	}
+	return nil
+}
 
-// Open asks the cluster who is in it and, if the producer is idempotent, for a producer id.
-func (p *Producer) Open(context.Context) error { return errNotYet }
+func (p *Producer) connect(ctx context.Context) *Error {
+	p.mu.Lock()
+	if p.ctx.Err() != nil {
+		p.mu.Unlock()
+		return &Error{Class: Sink, Text: "the producer is closed", Err: ErrClosed}
+	}
+	p.calls.Add(1)
+	seen := p.generation
+	p.mu.Unlock()
+	defer p.calls.Done()
+	if err := p.refresh(ctx, seen); err != nil {
+		return err
+	}
+	first := unnumbered
+	if p.cfg.Idempotent {
+		id, epoch, err := p.initProducerID(ctx)
+		switch {
+		case err == nil:
+			first = numbering{id: id, epoch: epoch}
+		case refusesIDs(err.Code):
+			p.cfg.Log.WarnContext(ctx, "writing without idempotence: a batch that has to be sent again may be written twice", "reason", err.Text)
+		default:
+			return err
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.open {
+		p.open, p.first = true, first
+	}
+	return nil
+}
 
-// Close waits for running calls until ctx is done, then ends them, and frees everything.
-func (p *Producer) Close(context.Context) error { return nil }
+// Idempotent reports whether batches are numbered. It is false before Open.
+func (p *Producer) Idempotent() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.first.id != unnumbered.id
+}
 
-// Health asks a broker for something small.
-func (p *Producer) Health(context.Context) error { return errNotYet }
+// begin lets a call in unless the producer is closed.
+func (p *Producer) begin() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.open {
+		return false
+	}
+	p.calls.Add(1)
+	return true
+}
 
-// Produce writes the messages and answers with one result for each, in their order.
-func (p *Producer) Produce(_ context.Context, messages []*Message) []Result {
-	return make([]Result, len(messages))
+// Health asks a broker who is in the cluster.
+func (p *Producer) Health(ctx context.Context) error {
+	p.mu.Lock()
+	seen, open := p.generation, p.open
+	if open {
+		p.calls.Add(1)
+	}
+	p.mu.Unlock()
+	if !open {
+		return ErrClosed
+	}
+	defer p.calls.Done()
+	if err := p.refresh(ctx, seen); err != nil {
+		return err
+	}
+	return nil
+}
+
+// Close waits for running calls until ctx is done, then ends them; what they had on its way they report as Unknown. It
+// frees everything. It may be called more than once.
+func (p *Producer) Close(ctx context.Context) error {
+	p.mu.Lock()
+	p.open = false
+	p.mu.Unlock()
+	ended := make(chan struct{})
+	go func() {
+		p.calls.Wait()
+		close(ended)
+	}()
+	var err error
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		err = fmt.Errorf("close the Kafka producer: running calls were cut short: %w", ctx.Err())
+	}
+	p.mu.Lock()
+	select {
+	case <-p.closing:
+	default:
+		close(p.closing)
+	}
+	p.mu.Unlock()
+	p.cancel()
+	<-ended
+	p.work.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, b := range p.brokers {
+		b.close()
+	}
+	for _, b := range p.seeds {
+		b.close()
+	}
+	return err
+}
+
+// buffer is an empty one, with room for so many bytes.
+func (p *Producer) buffer(room int) []byte {
+	if b, ok := p.buffers.Get().(*[]byte); ok && cap(*b) >= room {
+		return (*b)[:0]
+	}
+	return make([]byte, 0, room)
+}
+
+func (p *Producer) recycle(b []byte) {
+	if b != nil {
+		p.buffers.Put(&b)
+	}
+}
+
+// encoder waits for the right to encode a batch, since compression takes much memory. It gives the right's end.
+func (p *Producer) encoder() func() {
+	p.encoders <- struct{}{}
+	return func() { <-p.encoders }
 }

@@ -1,0 +1,332 @@
+package producer
+
+import (
+	"sync"
+
+	"github.com/segmentio/kafka-go"
+)
+
+// lane is one partition of one topic. It has at most one batch on its way at any time, so that nothing can overtake a
+// batch that has to go again. What calls add in the meantime goes together in the next batch.
+//
+// A goroutine runs it from the moment there is something to send until there is nothing left.
+type lane struct {
+	p         *Producer
+	topic     *topic
+	partition int32
+
+	mu     sync.Mutex
+	active bool       // its goroutine runs
+	groups [][]*entry // to be sent as they are, before the queue: what is left of a batch that was taken apart
+	queue  []*entry
+	batch  *batch // on its way
+	last   *call  // that pushed last
+
+	// reading is held while messages are read, which a call that leaves must wait for: they are its caller's again.
+	reading sync.Mutex
+
+	// These are for the lane's goroutine only.
+	next    numbering // of the next batch
+	limit   int       // what a batch may weigh here, if less than the configuration says
+	trouble *Error    // why the batch on its way is not yet written; guarded by mu
+}
+
+// batch is a run of entries on its way.
+type batch struct {
+	entries []*entry
+	weight  int // before compression
+	bytes   []byte
+	// These are guarded by the lane's mu.
+	outstanding bool          // a broker may be reading it
+	unknown     bool          // an earlier try may have written it
+	abandoned   chan struct{} // closed when a call that has entries in it has left
+	left        bool          // it is closed
+	damaged     bool          // a broker has found it damaged once
+}
+
+// push adds an entry and reports whether its call may be new here.
+func (l *lane) push(e *entry) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.queue = append(l.queue, e)
+	fresh := l.last != e.call
+	l.last = e.call
+	return fresh
+}
+
+// start makes the lane run, if it does not.
+func (l *lane) start() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.active && len(l.queue) > 0 {
+		l.active = true
+		l.p.work.Add(1)
+		go l.run()
+	}
+}
+
+func (l *lane) run() {
+	defer l.p.work.Done()
+	for b := l.take(); b != nil; b = l.take() {
+		if l.encode(b) {
+			l.deliver(b)
+		}
+		l.p.recycle(b.bytes)
+	}
+}
+
+// take makes the next batch of what waits; nil is the end of the run.
+func (l *lane) take() *batch {
+	limit := l.p.cfg.MaxBatchBytes
+	if l.limit > 0 {
+		limit = l.limit
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.batch, l.trouble = nil, nil
+	b := &batch{weight: batchOverhead, abandoned: make(chan struct{})}
+	if len(l.groups) > 0 {
+		b.entries, l.groups = l.groups[0], l.groups[1:]
+		for _, e := range b.entries {
+			b.weight += e.bound
+		}
+	} else {
+		n := 0
+		for n < len(l.queue) && (n == 0 || b.weight+l.queue[n].bound <= limit) {
+			b.weight += l.queue[n].bound
+			n++
+		}
+		// A copy: who leaves closes the queue's gaps.
+		b.entries = append([]*entry(nil), l.queue[:n]...)
+		l.queue = l.queue[n:]
+	}
+	if len(b.entries) == 0 {
+		l.active, l.queue, l.groups, l.last = false, nil, nil, nil
+		return nil
+	}
+	l.batch = b
+	return b
+}
+
+// encode gives the batch its bytes. It reports false when there is nothing to send: everything in it was left or too
+// large.
+func (l *lane) encode(b *batch) bool {
+	l.reading.Lock()
+	defer l.reading.Unlock()
+	if !l.stay(b) {
+		return false
+	}
+	release := l.p.encoder()
+	bytes, err := appendBatch(l.p.buffer(b.weight+4), b.entries, l.next, l.p.cfg.Compression)
+	release()
+	b.bytes = bytes
+	switch limit := l.p.cfg.MaxBatchBytes; {
+	case err != nil:
+		l.fail(b, &Error{Class: Retry, Text: err.Error(), Err: err})
+		return false
+	case len(bytes)-4 <= limit:
+		return true
+	case len(b.entries) == 1:
+		l.refuse(b, map[int]*Error{0: tooLarge(len(bytes)-4, limit, 0)})
+	default:
+		l.halve(b)
+	}
+	return false
+}
+
+// stay drops what was left from a batch that was not sent yet, and reports whether something remains.
+func (l *lane) stay(b *batch) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b.entries = unsettled(b.entries)
+	if b.left {
+		b.left, b.abandoned = false, make(chan struct{})
+	}
+	return len(b.entries) > 0
+}
+
+func unsettled(entries []*entry) []*entry {
+	kept := entries[:0]
+	for _, e := range entries {
+		if !e.settled {
+			kept = append(kept, e)
+		}
+	}
+	return kept
+}
+
+// settle gives an entry its result unless its call has left. It is called with mu held.
+func (l *lane) settle(e *entry, offset int64, err *Error, notSent bool) {
+	if e.settled {
+		return
+	}
+	e.settled = true
+	e.call.results[e.index] = Result{Partition: l.partition, Offset: offset, Err: err, NotSent: notSent}
+	e.call.finish(1)
+}
+
+// written settles a batch that is in the log.
+func (l *lane) written(b *batch, offset int64) {
+	if l.next.id >= 0 {
+		l.next.sequence = advance(l.next.sequence, len(b.entries))
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.batch = nil
+	for i, e := range b.entries {
+		at := int64(-1)
+		if offset >= 0 {
+			at = offset + int64(i)
+		}
+		l.settle(e, at, nil, false)
+	}
+}
+
+// advance is the sequence after n more messages; it begins again at zero after the largest int32.
+func advance(sequence int32, n int) int32 {
+	return int32((int64(sequence) + int64(n)) & 0x7fffffff)
+}
+
+// fail settles a batch that is not written, and what waits behind it of the same calls: their time is up, or it must not
+// overtake. If the failure would meet any batch it settles all that waits.
+func (l *lane) fail(b *batch, err *Error) {
+	l.mu.Lock()
+	calls := map[*call]bool{}
+	mine := *err
+	mine.Unknown = mine.Unknown || b.unknown
+	for _, e := range b.entries {
+		calls[e.call] = true
+		l.settle(e, -1, &mine, false)
+	}
+	everything := err.Class != Retry
+	behind := err
+	if !everything {
+		behind = &Error{Class: Retry, Code: err.Code, Text: "waits for a message before it in its partition: " + err.Text, Err: err.Err}
+	}
+	l.sweep(func(e *entry) bool {
+		if everything || calls[e.call] {
+			l.settle(e, -1, behind, true)
+		}
+		return e.settled
+	})
+	l.batch = nil
+	l.mu.Unlock()
+	if b.unknown {
+		l.renumber()
+	}
+}
+
+// refuse settles the messages of a batch that can never be written, by their place in it, and those of the same key and
+// call behind them. What is left of the batch goes again at once.
+func (l *lane) refuse(b *batch, culprits map[int]*Error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	stopped := map[keyOf]bool{}
+	l.groups = append([][]*entry{b.entries}, l.groups...)
+	for i, e := range b.entries {
+		if err := culprits[i]; err != nil {
+			if !e.settled && e.message().Key != nil {
+				stopped[keyOf{e.call, string(e.message().Key)}] = true
+			}
+			l.settle(e, -1, err, false)
+		}
+	}
+	l.sweep(func(e *entry) bool {
+		if !e.settled && e.message().Key != nil && stopped[keyOf{e.call, string(e.message().Key)}] {
+			l.settle(e, -1, behindRefused, true)
+		}
+		return e.settled
+	})
+	l.batch = nil
+}
+
+// keyOf is a key in one call: calls that run at the same time share none.
+type keyOf struct {
+	call *call
+	key  string
+}
+
+var behindRefused = &Error{Class: Retry, Text: "waits for a message before it of the same key, which was refused"}
+
+// halve takes a batch apart that is too large, or holds something that the broker refuses without saying what.
+func (l *lane) halve(b *batch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	half := len(b.entries) / 2
+	l.groups = append([][]*entry{b.entries[:half:half], b.entries[half:]}, l.groups...)
+	l.batch = nil
+}
+
+// sweep removes from what waits all that drop reports. It is called with mu held.
+func (l *lane) sweep(drop func(*entry) bool) {
+	keep := func(entries []*entry) []*entry {
+		kept := entries[:0]
+		for _, e := range entries {
+			if !drop(e) {
+				kept = append(kept, e)
+			}
+		}
+		clear(entries[len(kept):])
+		return kept
+	}
+	groups := l.groups[:0]
+	for _, g := range l.groups {
+		if g = keep(g); len(g) > 0 {
+			groups = append(groups, g)
+		}
+	}
+	l.groups, l.queue = groups, keep(l.queue)
+}
+
+// leave settles everything of a call. When it returns nothing of the call is read any more.
+func (l *lane) leave(c *call, cause error) {
+	l.mu.Lock()
+	why := Error{Class: Retry, Text: "not sent in time", Err: cause}
+	if t := l.trouble; t != nil {
+		why.Class, why.Code, why.RetryAfter, why.Text = t.Class, t.Code, t.RetryAfter, why.Text+": "+t.Text
+	}
+	l.sweep(func(e *entry) bool {
+		if e.call == c {
+			l.settle(e, -1, &why, true)
+		}
+		return e.settled
+	})
+	if b := l.batch; b != nil {
+		l.abandon(b, c, why)
+	}
+	l.mu.Unlock()
+	l.reading.Lock()
+	//lint:ignore SA2001 whoever reads has to be done
+	l.reading.Unlock()
+}
+
+func (l *lane) abandon(b *batch, c *call, why Error) {
+	why.Unknown = b.unknown || b.outstanding
+	if why.Unknown {
+		why.Text = "not confirmed in time"
+		if l.trouble != nil {
+			why.Text += ": " + l.trouble.Text
+		}
+	}
+	for _, e := range b.entries {
+		if e.call != c || e.settled {
+			continue
+		}
+		l.settle(e, -1, &why, !why.Unknown)
+		if !b.left {
+			b.left = true
+			close(b.abandoned)
+		}
+	}
+}
+
+func tooLarge(size, limit int, code kafka.Error) *Error {
+	return &Error{Class: Permanent, Code: code, Text: sizeText(size, limit)}
+}
+
+// busy reports whether something is on its way.
+func (l *lane) busy() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.active
+}
