@@ -61,8 +61,11 @@ type timeouts struct {
 	Request settings.Duration `json:"request" default:"10s" min:"1ms" max:"5m" doc:"one request, until the broker has answered"`
 }
 
-// The values of format.
+// The values of acks and format.
 const (
+	acksAll = "all"
+	acksOne = "one"
+
 	formatRaw        = "raw"
 	formatBinary     = "ce_binary"
 	formatStructured = "ce_structured"
@@ -95,7 +98,7 @@ func (c *config) complete(o Options) {
 	if c.ForwardHeaders == nil {
 		c.ForwardHeaders = []string{everyHeader}
 	}
-	if c.Acks == "one" {
+	if c.Acks == acksOne {
 		c.Idempotent = false // brokers take sequence numbers with acks=all alone
 	}
 	if c.SASL != nil {

@@ -34,10 +34,10 @@ func checkBrokers(p *settings.Problems, c *config) {
 // checkAcks lets nobody lose records unknowingly.
 func checkAcks(p *settings.Problems, c *config) {
 	switch {
-	case c.Acks == "one" && !c.AllowUnsafeAcks:
+	case c.Acks == acksOne && !c.AllowUnsafeAcks:
 		p.Wrong("/acks", "must be all: with one, a record counts as delivered and is lost when the leader is lost before the others have it; "+
 			"who wants that sets allow_unsafe_acks: true")
-	case c.Acks == "one":
+	case c.Acks == acksOne:
 		p.Warn("/acks", "one: a record that counts as delivered is lost when the leader is lost before the others have it; "+
 			"and what a retry repeats is not dropped by the brokers")
 	case c.AllowUnsafeAcks:

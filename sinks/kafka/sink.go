@@ -85,6 +85,7 @@ func (s *Sink) Open(ctx context.Context) error {
 		courier:  courier{composer: s.composer, judge: &judge{fixed: s.composer.fixed != "", hide: c.hide}, wire: p},
 		producer: p, config: c,
 	}
+	s.open.advise(ctx, s.log)
 	return nil
 }
 
@@ -120,7 +121,7 @@ func (s *Sink) Health(ctx context.Context) error {
 	if o == nil {
 		return errors.New("the kafka sink is not open")
 	}
-	if err := o.producer.Health(ctx); err != nil {
+	if err := o.healthy(ctx); err != nil {
 		return errors.New(o.config.hide(err.Error()))
 	}
 	return nil
