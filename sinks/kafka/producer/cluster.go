@@ -138,22 +138,22 @@ func (p *Producer) candidates() []*broker {
 	return all
 }
 
-// initProducerID asks for an id of the producer's own.
-func (p *Producer) initProducerID(ctx context.Context) (int64, int16, *Error) {
+// initProducerID asks for an id that nobody else has. Numbering begins in its first epoch.
+func (p *Producer) initProducerID(ctx context.Context) (numbering, *Error) {
 	response, err := p.askAny(ctx, &initproducerid.Request{ProducerID: -1, ProducerEpoch: -1, TransactionTimeoutMs: 60_000})
 	if err != nil {
-		return 0, 0, err
+		return unnumbered, err
 	}
 	r := response.(*initproducerid.Response)
 	if r.ErrorCode == 0 {
-		return r.ProducerID, r.ProducerEpoch, nil
+		return numbering{id: r.ProducerID, epoch: r.ProducerEpoch}, nil
 	}
 	e := &Error{Class: Retry, Code: kafka.Error(r.ErrorCode), Text: fmt.Sprintf("ask for a producer id: %v", kafka.Error(r.ErrorCode))}
 	if refusesIDs(e.Code) {
 		e.Class = Sink
 		e.Text += "; " + advice(kafka.ClusterAuthorizationFailed)
 	}
-	return 0, 0, e
+	return unnumbered, e
 }
 
 // refusesIDs reports whether a broker that says so does not give ids to this client.

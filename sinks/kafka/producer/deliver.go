@@ -145,7 +145,7 @@ func (l *lane) takeApart(b *batch, v verdict) {
 	l.halve(b)
 }
 
-// renumber begins the lane's numbering anew in the next epoch. From the first batch of that epoch on the broker takes
+// renumber begins the lane's numbering anew in the next epoch of its id, which is its own. From the first batch of that epoch on the broker takes
 // nothing from the one before, so that no late copy of a batch whose fate is unknown can come behind its successors.
 func (l *lane) renumber() {
 	switch {
@@ -157,17 +157,17 @@ func (l *lane) renumber() {
 	}
 }
 
-// identify gets the lane a new producer id if it has lost its own.
+// identify gets the lane a producer id if it has none, or has lost it.
 func (l *lane) identify(b *batch) *Error {
 	if l.next.id != noID {
 		return nil
 	}
-	id, epoch, err := l.p.initProducerID(l.p.ctx)
+	next, err := l.p.initProducerID(l.p.ctx)
 	if err != nil {
 		return err
 	}
-	l.next = numbering{id: id, epoch: epoch}
-	renumber(b.bytes, l.next)
+	l.next = next
+	renumber(b.bytes, next)
 	return nil
 }
 

@@ -58,9 +58,12 @@ func (l *lane) judge(b *batch, a answer, leader *broker) verdict {
 		// The broker does not have the batch before this one: it lost it, or forgot this producer. So it has not this one.
 		v.step, v.unknown = stepRenumber, false
 	case kafka.InvalidProducerEpoch, producerFenced:
-		// Somebody uses a higher epoch of this id. Nobody should.
-		l.next.id = noID
+		// Somebody uses a higher epoch of this lane's id. Nobody should.
+		l.next = numbering{id: noID}
 		v.step = stepRenumber
+		if v.unknown {
+			v.step = stepFail // under another id the broker would not know it again
+		}
 	case kafka.InvalidMessage:
 		// Damaged on its way, perhaps. The second time it is the message.
 		v.step = stepAgain

@@ -35,7 +35,7 @@ type Producer struct {
 	refreshed  time.Time // when it last answered
 	down       time.Time // since when no broker answers; zero while one does
 	flight     *flight
-	first      numbering // of new lanes
+	numbered   bool // batches are numbered
 }
 
 // New checks the configuration. It does no I/O.
@@ -46,7 +46,7 @@ func New(cfg Config) (*Producer, error) {
 	}
 	p := &Producer{
 		cfg: cfg, closing: make(chan struct{}), encoders: make(chan struct{}, runtime.GOMAXPROCS(0)),
-		topics: map[string]*topic{}, brokers: map[int32]*broker{}, first: unnumbered,
+		topics: map[string]*topic{}, brokers: map[int32]*broker{},
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	for _, addr := range cfg.Brokers {
@@ -77,14 +77,14 @@ func (p *Producer) connect(ctx context.Context) *Error {
 	if err := p.refresh(ctx, seen); err != nil {
 		return err
 	}
-	first := unnumbered
-	if p.cfg.Idempotent {
-		id, epoch, err := p.initProducerID(ctx)
-		switch {
+	numbered := p.cfg.Idempotent
+	if numbered {
+		// Each lane asks for an id of its own; this one shows that it will get it.
+		switch _, err := p.initProducerID(ctx); {
 		case err == nil:
-			first = numbering{id: id, epoch: epoch}
 		case refusesIDs(err.Code):
 			p.cfg.Log.WarnContext(ctx, "writing without idempotence: a batch that has to be sent again may be written twice", "reason", err.Text)
+			numbered = false
 		default:
 			return err
 		}
@@ -92,7 +92,7 @@ func (p *Producer) connect(ctx context.Context) *Error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.open {
-		p.open, p.first = true, first
+		p.open, p.numbered = true, numbered
 	}
 	return nil
 }
@@ -101,7 +101,7 @@ func (p *Producer) connect(ctx context.Context) *Error {
 func (p *Producer) Idempotent() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.first.id != unnumbered.id
+	return p.numbered
 }
 
 // begin lets a call in unless the producer is closed.

@@ -3,7 +3,6 @@ package producer
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -233,15 +232,17 @@ func (p *Producer) learnTopic(t *topic, said metadata.ResponseTopic, now time.Ti
 		}
 		all := slices.Clone(t.all)
 		for i := len(all); i < len(leaders); i++ {
-			all = append(all, &lane{p: p, topic: t, partition: int32(i), next: p.first})
+			next := unnumbered
+			if p.numbered {
+				next.id = noID
+			}
+			all = append(all, &lane{p: p, topic: t, partition: int32(i), next: next})
 		}
 		t.all, t.lanes = all, all[:len(leaders):len(leaders)]
 	}
 }
 
-// makeRoom forgets the topic that was not used for longest. Lanes that begin later begin in a higher epoch than any that
-// is forgotten: the broker still knows those by their numbers, and would take a new batch for an old one. It is called
-// with mu held.
+// makeRoom forgets the topic that was not used for longest. It is called with mu held.
 func (p *Producer) makeRoom() {
 	if len(p.topics) < maxTopics {
 		return
@@ -252,23 +253,8 @@ func (p *Producer) makeRoom() {
 			oldest = t
 		}
 	}
-	if oldest == nil {
-		return
-	}
-	delete(p.topics, oldest.name)
-	for _, l := range oldest.all {
-		p.outlive(l.next)
-	}
-}
-
-// outlive makes new lanes begin after these numbers.
-func (p *Producer) outlive(n numbering) {
-	switch {
-	case n.id != p.first.id || n.epoch < p.first.epoch:
-	case n.epoch == math.MaxInt16:
-		p.first = numbering{id: noID}
-	default:
-		p.first.epoch = n.epoch + 1
+	if oldest != nil {
+		delete(p.topics, oldest.name)
 	}
 }
 
