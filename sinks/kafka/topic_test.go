@@ -17,11 +17,11 @@ import (
 	"github.com/connectd/connectd/core"
 )
 
-// topic is a topic of one test, read by a client that has nothing to do with the sink's.
+// topic is a topic of one test, read by a client that has nothing to do with the sink's, and that leaves nothing running.
 type topic struct {
 	name       string
 	partitions int
-	client     *kgo.Client
+	options    []kgo.Opt
 	next       map[int32]int64
 	messages   []*kgo.Record
 }
@@ -29,25 +29,28 @@ type topic struct {
 // newTopic makes a topic, which is gone when the test ends. Configs are its settings, such as "max.message.bytes".
 func newTopic(t testing.TB, brokers []string, partitions int, configs map[string]string, options ...kgo.Opt) *topic {
 	t.Helper()
-	client, err := kgo.NewClient(append(options, kgo.SeedBrokers(brokers...), kgo.FetchMaxWait(50*time.Millisecond),
-		kgo.FetchMaxBytes(64<<20), kgo.FetchMaxPartitionBytes(64<<20), kgo.BrokerMaxReadBytes(128<<20), kgo.MetadataMinAge(10*time.Millisecond))...)
+	k := &topic{name: "test-" + strings.ToLower(rand.Text()), partitions: partitions, next: map[int32]int64{}, options: append(options,
+		kgo.SeedBrokers(brokers...), kgo.FetchMaxWait(50*time.Millisecond), kgo.FetchMaxBytes(64<<20), kgo.FetchMaxPartitionBytes(64<<20),
+		kgo.BrokerMaxReadBytes(128<<20), kgo.MetadataMinAge(10*time.Millisecond))}
+	k.create(t, configs)
+	t.Cleanup(func() { k.remove(t) })
+	return k
+}
+
+// connected is a client for one purpose.
+func (k *topic) connected(t testing.TB, options ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	client, err := kgo.NewClient(append(options, k.options...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(client.Close)
-	k := &topic{name: "test-" + strings.ToLower(rand.Text()), partitions: partitions, client: client, next: map[int32]int64{}}
-	k.create(t, configs)
-	t.Cleanup(func() { k.remove(t) })
-	consume := map[int32]kgo.Offset{}
-	for p := range int32(partitions) {
-		consume[p] = kgo.NewOffset().At(0)
-	}
-	client.AddConsumePartitions(map[string]map[int32]kgo.Offset{k.name: consume})
-	return k
+	return client
 }
 
 func (k *topic) create(t testing.TB, configs map[string]string) {
 	t.Helper()
+	client := k.connected(t)
+	defer client.Close()
 	request := kmsg.NewPtrCreateTopicsRequest()
 	made := kmsg.NewCreateTopicsRequestTopic()
 	made.Topic, made.NumPartitions, made.ReplicationFactor = k.name, int32(k.partitions), 1
@@ -57,25 +60,43 @@ func (k *topic) create(t testing.TB, configs map[string]string) {
 		made.Configs = append(made.Configs, c)
 	}
 	request.Topics = append(request.Topics, made)
-	response, err := request.RequestWith(t.Context(), k.client)
+	response, err := request.RequestWith(t.Context(), client)
 	if err == nil {
 		err = kerr.ErrorForCode(response.Topics[0].ErrorCode)
+	}
+	for err == nil && !k.known(t, client) { // a broker learns of it a moment later
+		time.Sleep(time.Millisecond)
 	}
 	if err != nil {
 		t.Fatalf("create topic %s: %v", k.name, err)
 	}
 }
 
+func (k *topic) known(t testing.TB, client *kgo.Client) bool {
+	t.Helper()
+	request := kmsg.NewPtrMetadataRequest()
+	asked := kmsg.NewMetadataRequestTopic()
+	asked.Topic = &k.name
+	request.Topics = append(request.Topics, asked)
+	response, err := request.RequestWith(t.Context(), client)
+	if err != nil {
+		t.Fatalf("ask for topic %s: %v", k.name, err)
+	}
+	return response.Topics[0].ErrorCode == 0 && len(response.Topics[0].Partitions) == k.partitions
+}
+
 // remove deletes the topic. It is for clean-ups too, when the test's own context has ended.
 func (k *topic) remove(t testing.TB) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
+	client := k.connected(t)
+	defer client.Close()
 	request := kmsg.NewPtrDeleteTopicsRequest()
 	request.TopicNames = []string{k.name}
 	named := kmsg.NewDeleteTopicsRequestTopic()
 	named.Topic = &k.name
 	request.Topics = append(request.Topics, named)
-	if _, err := request.RequestWith(ctx, k.client); err != nil {
+	if _, err := request.RequestWith(ctx, client); err != nil {
 		t.Errorf("delete topic %s: %v", k.name, err)
 	}
 }
@@ -83,6 +104,8 @@ func (k *topic) remove(t testing.TB) {
 // end is how many messages each partition has had.
 func (k *topic) end(t testing.TB) map[int32]int64 {
 	t.Helper()
+	client := k.connected(t)
+	defer client.Close()
 	request := kmsg.NewPtrListOffsetsRequest()
 	request.ReplicaID = -1
 	asked := kmsg.NewListOffsetsRequestTopic()
@@ -94,7 +117,7 @@ func (k *topic) end(t testing.TB) map[int32]int64 {
 	}
 	request.Topics = append(request.Topics, asked)
 	ends := map[int32]int64{}
-	for _, shard := range k.client.RequestSharded(t.Context(), request) {
+	for _, shard := range client.RequestSharded(t.Context(), request) {
 		if shard.Err != nil {
 			t.Fatalf("ask for the end of topic %s: %v", k.name, shard.Err)
 		}
@@ -114,22 +137,27 @@ func (k *topic) read(t testing.TB) []*kgo.Record {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	ends := k.end(t)
-	behind := func() bool {
-		for p, end := range ends {
-			if k.next[p] < end {
-				return true
-			}
+	from := map[int32]kgo.Offset{}
+	for p, end := range ends {
+		if k.next[p] < end {
+			from[p] = kgo.NewOffset().At(k.next[p])
 		}
-		return false
 	}
-	for behind() {
-		fetches := k.client.PollFetches(ctx)
+	if len(from) == 0 {
+		return k.messages
+	}
+	client := k.connected(t, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{k.name: from}))
+	defer client.Close()
+	for len(from) > 0 {
+		fetches := client.PollFetches(ctx)
 		if ctx.Err() != nil {
 			t.Fatalf("read topic %s: at %v of %v", k.name, k.next, ends)
 		}
 		fetches.EachRecord(func(m *kgo.Record) {
 			k.messages = append(k.messages, m)
-			k.next[m.Partition] = m.Offset + 1
+			if k.next[m.Partition] = m.Offset + 1; k.next[m.Partition] >= ends[m.Partition] {
+				delete(from, m.Partition)
+			}
 		})
 	}
 	return k.messages
