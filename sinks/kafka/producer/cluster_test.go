@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -259,4 +260,13 @@ func (p *proxy) set(lose, hold bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.lose, p.hold = lose, hold
+}
+
+// values are the records' values, in order.
+func values(records []*kgo.Record) string {
+	var all []string
+	for _, r := range records {
+		all = append(all, string(r.Value))
+	}
+	return strings.Join(all, " ")
 }

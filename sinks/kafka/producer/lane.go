@@ -301,19 +301,23 @@ func (l *lane) leave(c *call, cause error) {
 	l.reading.Unlock()
 }
 
+// abandon settles a call's part of the batch on its way, which was tried at least once if there is trouble. It is called
+// with mu held.
 func (l *lane) abandon(b *batch, c *call, why Error) {
 	why.Unknown = b.unknown || b.outstanding
-	if why.Unknown {
+	switch {
+	case l.trouble != nil && why.Unknown:
+		why.Text = "not confirmed in time: " + l.trouble.Text
+	case l.trouble != nil:
+		why.Text = "not written in time: " + l.trouble.Text
+	case why.Unknown:
 		why.Text = "not confirmed in time"
-		if l.trouble != nil {
-			why.Text += ": " + l.trouble.Text
-		}
 	}
 	for _, e := range b.entries {
 		if e.call != c || e.settled {
 			continue
 		}
-		l.settle(e, -1, &why, !why.Unknown)
+		l.settle(e, -1, &why, l.trouble == nil && !why.Unknown)
 		if !b.left {
 			b.left = true
 			close(b.abandoned)

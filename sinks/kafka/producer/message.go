@@ -38,8 +38,8 @@ type Result struct {
 	Offset    int64
 	// Err is nil when the message was written.
 	Err *Error
-	// NotSent, with an Err, says that no byte of the message was sent because one before it in its lane was not written,
-	// or because time ran out. The message itself is not to blame.
+	// NotSent, with an Err, says that it was not this message's turn: one before it in its partition was not written, or
+	// time ran out before it was tried. The Err is why.
 	NotSent bool
 }
 

@@ -80,7 +80,7 @@ func (p *Producer) connect(ctx context.Context) *Error {
 	numbered := p.cfg.Idempotent
 	if numbered {
 		// Each lane asks for an id of its own; this one shows that it will get it.
-		switch _, err := p.initProducerID(ctx); {
+		switch err := p.tryProducerID(ctx); {
 		case err == nil:
 		case refusesIDs(err.Code):
 			p.cfg.Log.WarnContext(ctx, "writing without idempotence: a batch that has to be sent again may be written twice", "reason", err.Text)
@@ -95,6 +95,19 @@ func (p *Producer) connect(ctx context.Context) *Error {
 		p.open, p.numbered = true, numbered
 	}
 	return nil
+}
+
+// tryProducerID finds out whether brokers give ids to this client. One that has just started has none yet.
+func (p *Producer) tryProducerID(ctx context.Context) *Error {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.RequestTimeout)
+	defer cancel()
+	pause := backoff{min: p.cfg.BackoffMin, max: p.cfg.BackoffMax}
+	for {
+		_, err := p.initProducerID(ctx)
+		if err == nil || err.Class != Retry || !sleep(ctx, pause.next()) {
+			return err
+		}
+	}
 }
 
 // Idempotent reports whether batches are numbered. It is false before Open.
