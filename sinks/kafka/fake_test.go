@@ -72,8 +72,7 @@ func mayWrite() []kfake.ACL {
 // allow gives the user connectd a right on a topic.
 func (f *fake) allow(name string, operation kmsg.ACLOperation) {
 	f.t.Helper()
-	k := &topic{options: append(f.options, kgo.SeedBrokers(f.ListenAddrs()...))}
-	client := k.connected(f.t)
+	client := f.admin()
 	defer client.Close()
 	request := kmsg.NewPtrCreateACLsRequest()
 	creation := kmsg.NewCreateACLsRequestCreation()
@@ -84,6 +83,12 @@ func (f *fake) allow(name string, operation kmsg.ACLOperation) {
 	if _, err := request.RequestWith(f.t.Context(), client); err != nil {
 		f.t.Fatal(err)
 	}
+}
+
+// admin is a client that may do anything.
+func (f *fake) admin() *kgo.Client {
+	f.t.Helper()
+	return (&topic{options: append(f.options, kgo.SeedBrokers(f.ListenAddrs()...))}).connected(f.t)
 }
 
 // opened is a sink that is open, and closed when the test ends.

@@ -110,8 +110,8 @@ func (p *Producer) dial(ctx context.Context, addr string) (*conn, *Error) {
 	if _, err := c.within(ctx, p.cfg.DialTimeout, func() (protocol.Message, error) { return nil, c.authenticate(ctx, p.cfg.SASL) }); err != nil {
 		c.Close()
 		class := Sink
-		if ctx.Err() != nil || errors.As(err, new(net.Error)) {
-			class = Retry
+		if refused := new(kafka.Error); !errors.As(err, refused) && (ctx.Err() != nil || errors.As(err, new(net.Error))) {
+			class = Retry // a kafka.Error is a net.Error too
 		}
 		return nil, failed(class, "authenticate with "+p.cfg.SASL.Name(), err)
 	}

@@ -237,7 +237,9 @@ func (l *lane) refuse(b *batch, culprits map[int]*Error) {
 		}
 	}
 	l.sweep(behind)
-	l.groups = append([][]*entry{unsettled(b.entries)}, l.groups...)
+	if rest := unsettled(b.entries); len(rest) > 0 {
+		l.groups = append([][]*entry{rest}, l.groups...)
+	}
 	l.batch = nil
 }
 
