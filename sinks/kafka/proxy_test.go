@@ -11,8 +11,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// proxy stands between a sink and a cluster of one broker, and can take the broker away or keep its answers. Brokers tell
-// clients their addresses, so it puts its own in the place of the broker's.
+// proxy stands between a sink and a cluster of one broker, and can take the broker away, keep its answers, or stop all that
+// is on its way, as a network that is cut. Brokers tell clients their addresses, so it puts its own in the place of the
+// broker's.
 type proxy struct {
 	t    testing.TB
 	to   string
@@ -22,6 +23,7 @@ type proxy struct {
 	listener net.Listener
 	conns    map[net.Conn]bool
 	kept     chan struct{} // closed when answers go through; nil: they do
+	frozen   chan struct{} // closed when anything does; nil: it does
 	wg       sync.WaitGroup
 }
 
@@ -33,6 +35,7 @@ func behindProxy(t testing.TB, to string) *proxy {
 	t.Cleanup(func() {
 		p.away()
 		p.answer()
+		p.thaw()
 		p.wg.Wait()
 	})
 	return p
@@ -97,6 +100,38 @@ func (p *proxy) answer() {
 	}
 }
 
+// freeze stops everything that is on its way, in both directions, and new connections. Nobody is told.
+func (p *proxy) freeze() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.frozen == nil {
+		p.frozen = make(chan struct{})
+	}
+}
+
+// thaw lets it go on, as TCP sends again what was lost.
+func (p *proxy) thaw() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.frozen != nil {
+		close(p.frozen)
+		p.frozen = nil
+	}
+}
+
+// wait returns when something may go through: an answer or a request.
+func (p *proxy) wait(answer bool) {
+	p.mu.Lock()
+	kept, frozen := p.kept, p.frozen
+	p.mu.Unlock()
+	if answer && kept != nil {
+		<-kept
+	}
+	if frozen != nil {
+		<-frozen
+	}
+}
+
 // proxied is one connection.
 type proxied struct {
 	p     *proxy
@@ -114,6 +149,7 @@ func (c *proxied) requests(in, out net.Conn) {
 		}
 		be := binary.BigEndian
 		c.asked <- request{int16(be.Uint16(frame[4:])), int16(be.Uint16(frame[6:]))}
+		c.p.wait(false)
 		if _, err := out.Write(frame); err != nil {
 			return
 		}
@@ -130,12 +166,7 @@ func (c *proxied) responses(in, out net.Conn) {
 		if r := <-c.asked; r.key == int16(kmsg.Metadata) {
 			frame = c.p.readdressed(frame, r.version)
 		}
-		c.p.mu.Lock()
-		kept := c.p.kept
-		c.p.mu.Unlock()
-		if kept != nil {
-			<-kept
-		}
+		c.p.wait(true)
 		if _, err := in.Write(frame); err != nil {
 			return
 		}
