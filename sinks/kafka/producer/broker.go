@@ -24,7 +24,6 @@ const (
 // in one request.
 type broker struct {
 	p    *Producer
-	id   int32 // -1 for an address from the configuration
 	addr string
 
 	mu      sync.Mutex

@@ -138,8 +138,14 @@ func (p *Producer) candidates() []*broker {
 	return all
 }
 
-// initProducerID asks for an id that nobody else has. Numbering begins in its first epoch.
+// initProducerID asks for an id that nobody else has, for one lane after another: many may begin at once. Numbering begins in its first epoch.
 func (p *Producer) initProducerID(ctx context.Context) (numbering, *Error) {
+	select {
+	case p.ids <- struct{}{}:
+		defer func() { <-p.ids }()
+	case <-ctx.Done():
+		return unnumbered, &Error{Class: Retry, Text: "no producer id in time", Err: context.Cause(ctx)}
+	}
 	response, err := p.askAny(ctx, &initproducerid.Request{ProducerID: -1, ProducerEpoch: -1, TransactionTimeoutMs: 60_000})
 	if err != nil {
 		return unnumbered, err

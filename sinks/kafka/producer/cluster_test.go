@@ -2,12 +2,8 @@ package producer
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -169,97 +165,6 @@ func numbered(topic string, n int) []*Message {
 		messages[i] = message(topic, fmt.Sprint("key-", i%17), fmt.Sprint(i))
 	}
 	return messages
-}
-
-// proxy stands between a producer and a broker and may be told to swallow or to cut.
-type proxy struct {
-	listener net.Listener
-	target   string
-
-	mu    sync.Mutex
-	pairs map[net.Conn]net.Conn
-	lose  bool // what the broker answers
-	hold  bool // what either side sends
-	wg    sync.WaitGroup
-}
-
-func newProxy(t testing.TB, target string) *proxy {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &proxy{listener: l, target: target, pairs: map[net.Conn]net.Conn{}}
-	p.wg.Add(1)
-	go p.accept()
-	t.Cleanup(func() {
-		l.Close()
-		p.cut()
-		p.wg.Wait()
-	})
-	return p
-}
-
-func (p *proxy) addr() string { return p.listener.Addr().String() }
-
-func (p *proxy) accept() {
-	defer p.wg.Done()
-	for {
-		near, err := p.listener.Accept()
-		if err != nil {
-			return
-		}
-		far, err := net.Dial("tcp", p.target)
-		if err != nil {
-			near.Close()
-			continue
-		}
-		p.mu.Lock()
-		p.pairs[near] = far
-		p.mu.Unlock()
-		p.wg.Add(2)
-		go p.pump(near, far, false)
-		go p.pump(far, near, true)
-	}
-}
-
-func (p *proxy) pump(from, to net.Conn, answers bool) {
-	defer p.wg.Done()
-	defer from.Close()
-	defer to.Close()
-	buffer := make([]byte, 64<<10)
-	for {
-		n, err := from.Read(buffer)
-		if err != nil {
-			return
-		}
-		p.mu.Lock()
-		drop := p.hold || answers && p.lose
-		p.mu.Unlock()
-		if drop {
-			continue
-		}
-		if _, err := to.Write(buffer[:n]); err != nil && !errors.Is(err, io.EOF) {
-			return
-		}
-	}
-}
-
-// cut closes all connections.
-func (p *proxy) cut() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for near, far := range p.pairs {
-		near.Close()
-		far.Close()
-	}
-	clear(p.pairs)
-}
-
-func (p *proxy) set(lose, hold bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.lose, p.hold = lose, hold
 }
 
 // values are the records' values, in order.

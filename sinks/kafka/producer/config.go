@@ -1,6 +1,7 @@
 package producer
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -44,6 +45,8 @@ type Config struct {
 	// ClientID is what brokers log, and what quotas are for.
 	ClientID string
 
+	// Dial makes TCP connections; nil is net.Dialer's.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// TLS is asked for each new connection; nil means none. An empty ServerName becomes the broker's host.
 	TLS func() (*tls.Config, error)
 	// SASL is asked for each new connection; nil means none.
@@ -103,6 +106,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.MaxBatchBytes == 0 {
 		c.MaxBatchBytes = DefaultMaxBatchBytes
+	}
+	if c.Dial == nil {
+		c.Dial = new(net.Dialer).DialContext
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

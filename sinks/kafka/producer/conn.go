@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -82,7 +83,7 @@ func (p *Producer) dial(ctx context.Context, addr string) (*conn, *Error) {
 		}
 		return e
 	}
-	raw, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	raw, err := p.cfg.Dial(ctx, "tcp", addr)
 	if err != nil {
 		return nil, failed(Retry, "connect", err)
 	}
@@ -110,8 +111,8 @@ func (p *Producer) dial(ctx context.Context, addr string) (*conn, *Error) {
 	if _, err := c.within(ctx, p.cfg.DialTimeout, func() (protocol.Message, error) { return nil, c.authenticate(ctx, p.cfg.SASL) }); err != nil {
 		c.Close()
 		class := Sink
-		if refused := new(kafka.Error); !errors.As(err, refused) && (ctx.Err() != nil || errors.As(err, new(net.Error))) {
-			class = Retry // a kafka.Error is a net.Error too
+		if late := net.Error(nil); ctx.Err() != nil || errors.As(err, &late) && late.Timeout() {
+			class = Retry
 		}
 		return nil, failed(class, "authenticate with "+p.cfg.SASL.Name(), err)
 	}
@@ -209,7 +210,7 @@ func (c *conn) authenticate(ctx context.Context, mechanism sasl.Mechanism) error
 }
 
 func refusal(err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
 		return fmt.Errorf("the broker closed the connection: %w", kafka.SASLAuthenticationFailed)
 	}
 	return err

@@ -1,7 +1,6 @@
 package producer
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -45,7 +44,7 @@ func (l *lane) deliver(b *batch) {
 			l.renumber()
 			renumber(b.bytes, l.next)
 		case stepFindLeader:
-			if err := l.findLeader(seen); err != nil {
+			if err := l.p.refresh(l.p.ctx, seen); err != nil {
 				l.note(b, verdict{err: err, unknown: b.unknown})
 				if l.p.hopeless(err) {
 					l.fail(b, err)
@@ -169,13 +168,6 @@ func (l *lane) identify(b *batch) *Error {
 	l.next = next
 	renumber(b.bytes, next)
 	return nil
-}
-
-// findLeader asks the cluster, unless somebody has since the caller looked.
-func (l *lane) findLeader(seen uint64) *Error {
-	ctx, cancel := context.WithTimeout(l.p.ctx, l.p.cfg.RequestTimeout)
-	defer cancel()
-	return l.p.refresh(ctx, seen)
 }
 
 // wait reports false when a call of the batch has left.

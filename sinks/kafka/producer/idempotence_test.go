@@ -9,6 +9,8 @@ import (
 
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/connectd/connectd/scripts/services"
 )
@@ -128,4 +130,26 @@ func newTopic(t testing.TB, brokers []string, partitions int, config ...string) 
 		t.Fatal(err)
 	}
 	return name
+}
+
+// deleteRecords deletes what is before an offset of partition 0.
+func deleteRecords(t *testing.T, brokers []string, topic string, before int64) {
+	t.Helper()
+	c, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	request := kmsg.NewPtrDeleteRecordsRequest()
+	request.TimeoutMillis = 10_000
+	wanted := kmsg.NewDeleteRecordsRequestTopic()
+	wanted.Topic = topic
+	partition := kmsg.NewDeleteRecordsRequestTopicPartition()
+	partition.Offset = before
+	wanted.Partitions = append(wanted.Partitions, partition)
+	request.Topics = append(request.Topics, wanted)
+	response, err := request.RequestWith(t.Context(), c)
+	if err != nil || response.Topics[0].Partitions[0].ErrorCode != 0 {
+		t.Fatalf("delete records: %v, %+v", err, response)
+	}
 }

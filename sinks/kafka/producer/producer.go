@@ -25,6 +25,7 @@ type Producer struct {
 
 	buffers  sync.Pool
 	encoders chan struct{} // a place for each that may compress at the same time
+	ids      chan struct{} // the place of the one lane that may ask for a producer id
 
 	mu         sync.Mutex
 	open       bool
@@ -45,12 +46,12 @@ func New(cfg Config) (*Producer, error) {
 		return nil, fmt.Errorf("kafka producer: %w", err)
 	}
 	p := &Producer{
-		cfg: cfg, closing: make(chan struct{}), encoders: make(chan struct{}, runtime.GOMAXPROCS(0)),
+		cfg: cfg, closing: make(chan struct{}), encoders: make(chan struct{}, runtime.GOMAXPROCS(0)), ids: make(chan struct{}, 1),
 		topics: map[string]*topic{}, brokers: map[int32]*broker{},
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	for _, addr := range cfg.Brokers {
-		p.seeds = append(p.seeds, &broker{p: p, id: -1, addr: addr})
+		p.seeds = append(p.seeds, &broker{p: p, addr: addr})
 	}
 	return p, nil
 }

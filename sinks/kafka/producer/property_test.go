@@ -23,14 +23,13 @@ func TestOrderAndResults(t *testing.T) {
 	for _, idempotent := range []bool{true, false} {
 		t.Run(fmt.Sprint("idempotent ", idempotent), func(t *testing.T) {
 			c := fake(t, kfake.NumBrokers(3), kfake.SeedTopics(3, "orders"))
-			var proxies []*proxy
+			net := &network{}
 			p := opened(t, c.ListenAddrs(), func(cfg *Config) {
-				cfg.Idempotent = idempotent
+				cfg.Idempotent, cfg.Dial = idempotent, net.dial
 				cfg.BackoffMax = 20 * time.Millisecond
 				cfg.MaxBatchBytes = 3000
 			})
-			_ = proxies
-			stop := disturb(t, c)
+			stop := disturb(t, c, net)
 			const callers, calls, size = 4, 40, 20
 			var wg sync.WaitGroup
 			for caller := range callers {
@@ -43,7 +42,7 @@ func TestOrderAndResults(t *testing.T) {
 			}
 			wg.Wait()
 			stop()
-			copies := checkLog(t, c.ListenAddrs(), callers*calls*size)
+			copies := checkLog(t, c.ListenAddrs(), "orders", callers*calls*size)
 			if idempotent && copies != 0 {
 				t.Errorf("%d copies", copies)
 			}
@@ -86,7 +85,8 @@ func deliverInOrder(t *testing.T, p *Producer, caller, size int, sent map[string
 }
 
 // disturb makes the cluster unreliable until it is told to stop.
-func disturb(t *testing.T, c *kfake.Cluster) (stop func()) {
+func disturb(t *testing.T, c *kfake.Cluster, net *network) (stop func()) {
+	net.lose(8)
 	random := rand.New(rand.NewPCG(7, 11))
 	refusals := []*kerr.Error{kerr.NotLeaderForPartition, kerr.NotEnoughReplicas, kerr.RequestTimedOut, kerr.NotEnoughReplicasAfterAppend, kerr.KafkaStorageError}
 	var faults []*kfake.FaultHandle
@@ -119,6 +119,7 @@ func disturb(t *testing.T, c *kfake.Cluster) (stop func()) {
 		cancel()
 		wg.Wait()
 		close(ended)
+		net.lose(0)
 		for _, f := range faults {
 			f.Remove()
 		}
@@ -126,10 +127,10 @@ func disturb(t *testing.T, c *kfake.Cluster) (stop func()) {
 }
 
 // checkLog checks the topic's keys and tells how many records are copies of one before.
-func checkLog(t *testing.T, brokers []string, want int) (copies int) {
+func checkLog(t *testing.T, brokers []string, topic string, want int) (copies int) {
 	t.Helper()
 	next := map[string]int{}
-	for _, records := range log(t, brokers, "orders") {
+	for _, records := range log(t, brokers, topic) {
 		for _, r := range records {
 			key, number, _ := strings.Cut(string(r.Value), ":")
 			n, err := strconv.Atoi(number)

@@ -189,11 +189,11 @@ func (p *Producer) learn(r *metadata.Response) {
 		if known := p.brokers[b.NodeID]; known != nil && known.addr == addr {
 			brokers[b.NodeID] = known
 		} else {
-			brokers[b.NodeID] = &broker{p: p, id: b.NodeID, addr: addr}
+			brokers[b.NodeID] = p.brokerAt(addr)
 		}
 	}
 	for id, b := range p.brokers {
-		if brokers[id] != b {
+		if brokers[id] != b && !slices.Contains(p.seeds, b) {
 			b.close()
 		}
 	}
@@ -203,6 +203,16 @@ func (p *Producer) learn(r *metadata.Response) {
 			p.learnTopic(t, said, now)
 		}
 	}
+}
+
+// brokerAt is the broker at an address, which may be one of the configuration's: it shares their connections.
+func (p *Producer) brokerAt(addr string) *broker {
+	for _, b := range p.seeds {
+		if b.addr == addr {
+			return b
+		}
+	}
+	return &broker{p: p, addr: addr}
 }
 
 func (p *Producer) learnTopic(t *topic, said metadata.ResponseTopic, now time.Time) {
