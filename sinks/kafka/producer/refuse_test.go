@@ -28,7 +28,7 @@ func TestBeforeAndBehindRefused(t *testing.T) {
 			for _, m := range []string{"a1", "b1", "a2", "a3", "b2"} {
 				messages = append(messages, message("orders", m[:1], m))
 			}
-			large := message("orders", "c", "c1"+strings.Repeat(" ", 19_500)) // in the batch after this one
+			large := message("orders", "c", "c1"+strings.Repeat(" ", 19_800)) // in the batch after this one
 			results := p.Produce(within(t, patience), append(messages, large))
 			written(t, results[5:])
 			permanent := 0
