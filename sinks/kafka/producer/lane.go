@@ -222,21 +222,24 @@ func (l *lane) refuse(b *batch, culprits map[int]*Error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	stopped := map[keyOf]bool{}
-	l.groups = append([][]*entry{b.entries}, l.groups...)
-	for i, e := range b.entries {
-		if err := culprits[i]; err != nil {
-			if !e.settled && e.message().Key != nil {
+	behind := func(e *entry) bool {
+		if !e.settled && e.message().Key != nil && stopped[keyOf{e.call, string(e.message().Key)}] {
+			l.settle(e, -1, behindRefused, true)
+		}
+		return e.settled
+	}
+	for i, e := range b.entries { // what is before a culprit goes again
+		if err := culprits[i]; !behind(e) && err != nil {
+			if e.message().Key != nil {
 				stopped[keyOf{e.call, string(e.message().Key)}] = true
 			}
 			l.settle(e, -1, err, false)
 		}
 	}
-	l.sweep(func(e *entry) bool {
-		if !e.settled && e.message().Key != nil && stopped[keyOf{e.call, string(e.message().Key)}] {
-			l.settle(e, -1, behindRefused, true)
-		}
-		return e.settled
-	})
+	l.sweep(behind)
+	if rest := unsettled(b.entries); len(rest) > 0 {
+		l.groups = append([][]*entry{rest}, l.groups...)
+	}
 	l.batch = nil
 }
 

@@ -1,0 +1,24 @@
+package producer
+
+import (
+	"context"
+
+	"github.com/segmentio/kafka-go/protocol"
+)
+
+// Ask sends a request to whichever broker answers, for what the producer does not need to know itself. The error is an
+// *Error.
+func (p *Producer) Ask(ctx context.Context, request protocol.Message) (protocol.Message, error) {
+	if _, ok := p.enter(true); !ok {
+		return nil, closedError()
+	}
+	defer p.calls.Done()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(p.ctx, cancel)()
+	response, err := p.askAny(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	return response, nil
+}
