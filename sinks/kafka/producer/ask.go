@@ -9,8 +9,8 @@ import (
 // Ask sends a request to whichever broker answers, for what the producer does not need to know itself. The error is an
 // *Error.
 func (p *Producer) Ask(ctx context.Context, request protocol.Message) (protocol.Message, error) {
-	if !p.begin() {
-		return nil, &Error{Class: Sink, Text: "the producer is closed", Err: ErrClosed}
+	if _, ok := p.enter(true); !ok {
+		return nil, closedError()
 	}
 	defer p.calls.Done()
 	ctx, cancel := context.WithCancel(ctx)

@@ -98,7 +98,7 @@ func (b *broker) take() []*attempt {
 
 func (b *broker) send(group []*attempt) {
 	request := &rawproduce.Request{
-		Acks: int16(b.p.cfg.Acks),
+		Acks: b.p.cfg.Acks.wire(),
 		// The broker's patience ends before ours, so that it can still say so.
 		Timeout: int32((b.p.cfg.RequestTimeout - b.p.cfg.RequestTimeout/10).Milliseconds()),
 	}

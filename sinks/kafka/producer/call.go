@@ -58,8 +58,8 @@ func (p *Producer) Produce(ctx context.Context, messages []*Message) []Result {
 	for i := range c.results {
 		c.results[i] = Result{Partition: messages[i].Partition, Offset: -1}
 	}
-	if !p.begin() {
-		c.refuse(&Error{Class: Sink, Text: "the producer is closed", Err: ErrClosed})
+	if _, ok := p.enter(true); !ok {
+		c.refuse(closedError())
 		return c.results
 	}
 	defer p.calls.Done()
@@ -133,6 +133,7 @@ func (p *Producer) route(ctx context.Context, c *call) {
 type route struct {
 	topic   *topic
 	lanes   []*lane
+	able    []*lane // those with a leader, if any has; else all
 	err     *Error
 	unkeyed int // bytes without a key
 	turn    int // the partition that unkeyed messages began with
@@ -153,7 +154,7 @@ func (r *route) lane(m *Message, bound int) (*lane, *Error) {
 	case m.Key != nil:
 		return r.lanes[partitionOf(m.Key, n)], nil
 	}
-	l := r.lanes[(r.turn+r.unkeyed/unkeyedRun)%n]
+	l := r.able[(r.turn+r.unkeyed/unkeyedRun)%len(r.able)]
 	r.unkeyed += bound
 	return l, nil
 }

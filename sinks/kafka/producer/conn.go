@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,9 @@ import (
 	"github.com/segmentio/kafka-go/protocol/saslhandshake"
 	"github.com/segmentio/kafka-go/sasl"
 )
+
+// maxNegotiation bounds the answer to the first request, of which a few hundred bytes are usual.
+const maxNegotiation = 1 << 20
 
 // conn is one connection to a broker. One request is on it at a time.
 type conn struct {
@@ -94,13 +98,13 @@ func (p *Producer) dial(ctx context.Context, addr string) (*conn, *Error) {
 	}
 	wire := &meter{Conn: secured}
 	c := &conn{Conn: protocol.NewConn(wire, p.cfg.ClientID), wire: wire}
-	if _, err := c.within(ctx, p.cfg.DialTimeout, func() (protocol.Message, error) { return nil, c.negotiate() }); err != nil {
+	if _, err := c.within(ctx, p.cfg.DialTimeout, func() (protocol.Message, error) { return nil, c.negotiate(p.cfg.ClientID) }); err != nil {
 		c.Close()
 		class := Retry
 		if errors.As(err, new(tls.AlertError)) {
 			class = Sink // in TLS 1.3 a refused certificate shows here
 		}
-		return nil, failed(class, "ask for its API versions (a listener with TLS or for others than clients?)", err)
+		return nil, failed(class, "ask for its API versions (a listener with TLS, or for others than clients?)", err)
 	}
 	if p.cfg.SASL == nil {
 		return c, nil
@@ -158,9 +162,22 @@ func tlsClass(err error) Class {
 	}
 }
 
-// negotiate settles which version of each request is used.
-func (c *conn) negotiate() error {
-	message, err := c.RoundTrip(new(apiversions.Request))
+// negotiate settles which version of each request is used. It looks at the answer before it is decoded: what does not
+// speak Kafka may seem to announce gigabytes.
+func (c *conn) negotiate(clientID string) error {
+	const number = -1 // the connection counts its requests from 1
+	if err := protocol.WriteRequest(c, 0, number, clientID, new(apiversions.Request)); err != nil {
+		return err
+	}
+	head, err := c.Peek(8)
+	if err != nil {
+		return err
+	}
+	be := binary.BigEndian
+	if size := be.Uint32(head); size > maxNegotiation || int32(be.Uint32(head[4:])) != number {
+		return fmt.Errorf("the answer begins with %q, which is not Kafka's", head)
+	}
+	_, message, err := protocol.ReadResponse(c, protocol.ApiVersions, 0)
 	if err != nil {
 		return err
 	}
@@ -172,6 +189,9 @@ func (c *conn) negotiate() error {
 	for _, r := range response.ApiKeys {
 		key := protocol.ApiKey(r.ApiKey)
 		versions[key] = key.SelectVersion(r.MinVersion, r.MaxVersion)
+	}
+	if versions[protocol.Produce] < 3 {
+		return errors.New("the broker is older than Kafka 0.11")
 	}
 	c.SetVersions(versions)
 	return nil

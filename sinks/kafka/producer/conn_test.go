@@ -130,6 +130,27 @@ func TestTLS(t *testing.T) {
 	})
 }
 
+// Something else at the address is told from a broker, and does not make the producer take memory for what it says.
+func TestNotKafka(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			defer c.Close()
+			c.Write([]byte("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"))
+			c.Read(make([]byte, 1000))
+		}
+	}()
+	err = made(t, []string{l.Addr().String()}).Open(within(t, patience))
+	var e *Error
+	if !errors.As(err, &e) || e.Class != Sink || !strings.Contains(e.Text, `"HTTP/1.1", which is not Kafka's`) {
+		t.Errorf("%v", err)
+	}
+}
+
 func certificate(t *testing.T) (*tls.Config, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

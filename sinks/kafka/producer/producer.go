@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// ErrClosed is the cause of an Error after Close.
-var ErrClosed = errors.New("the producer is closed")
+// ErrClosed is the cause of an Error before Open and after Close.
+var ErrClosed = errors.New("the producer is not open")
 
 // Producer writes messages to one Kafka cluster. Its methods may be called concurrently.
 type Producer struct {
@@ -28,7 +28,8 @@ type Producer struct {
 	ids      chan struct{} // the place of the one lane that may ask for a producer id
 
 	mu         sync.Mutex
-	open       bool
+	open       bool // Open has succeeded
+	closed     bool
 	topics     map[string]*topic
 	brokers    map[int32]*broker
 	controller int32
@@ -66,14 +67,10 @@ func (p *Producer) Open(ctx context.Context) error {
 }
 
 func (p *Producer) connect(ctx context.Context) *Error {
-	p.mu.Lock()
-	if p.ctx.Err() != nil {
-		p.mu.Unlock()
-		return &Error{Class: Sink, Text: "the producer is closed", Err: ErrClosed}
+	seen, ok := p.enter(false)
+	if !ok {
+		return closedError()
 	}
-	p.calls.Add(1)
-	seen := p.generation
-	p.mu.Unlock()
 	defer p.calls.Done()
 	if err := p.refresh(ctx, seen); err != nil {
 		return err
@@ -118,27 +115,26 @@ func (p *Producer) Idempotent() bool {
 	return p.numbered
 }
 
-// begin lets a call in unless the producer is closed.
-func (p *Producer) begin() bool {
+// enter lets a call in unless the producer is closed, or must be open and is not. It gives what the cluster was last asked.
+func (p *Producer) enter(opened bool) (seen uint64, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.open {
-		return false
+	if p.closed || opened && !p.open {
+		return 0, false
 	}
 	p.calls.Add(1)
-	return true
+	return p.generation, true
 }
 
-// Health asks a broker who is in the cluster.
+func closedError() *Error {
+	return &Error{Class: Sink, Text: "the producer is not open", Err: ErrClosed}
+}
+
+// Health asks a broker who is in the cluster. The error is an *Error.
 func (p *Producer) Health(ctx context.Context) error {
-	p.mu.Lock()
-	seen, open := p.generation, p.open
-	if open {
-		p.calls.Add(1)
-	}
-	p.mu.Unlock()
-	if !open {
-		return ErrClosed
+	seen, ok := p.enter(true)
+	if !ok {
+		return closedError()
 	}
 	defer p.calls.Done()
 	if err := p.refresh(ctx, seen); err != nil {
@@ -151,7 +147,7 @@ func (p *Producer) Health(ctx context.Context) error {
 // frees everything. It may be called more than once.
 func (p *Producer) Close(ctx context.Context) error {
 	p.mu.Lock()
-	p.open = false
+	p.closed = true
 	p.mu.Unlock()
 	ended := make(chan struct{})
 	go func() {

@@ -23,7 +23,6 @@ func TestReal(t *testing.T) {
 	t.Run("too large", func(t *testing.T) { realTooLarge(t, brokers) })
 	t.Run("records refused", func(t *testing.T) { realRecordErrors(t, brokers) })
 	t.Run("timestamps refused", func(t *testing.T) { realTimestamps(t, brokers) })
-	t.Run("too few replicas", func(t *testing.T) { realTooFewReplicas(t, brokers) })
 	t.Run("quota", func(t *testing.T) { realQuota(t, brokers) })
 	t.Run("partitions grow", func(t *testing.T) { realPartitionsGrow(t, brokers) })
 	t.Run("topic deleted", func(t *testing.T) { realTopicDeleted(t, brokers) })
@@ -78,16 +77,6 @@ func realTimestamps(t *testing.T, brokers []string) {
 	for i, r := range p.Produce(within(t, patience), messages) {
 		if i == 1 && (r.Err == nil || r.Err.Class != Permanent || r.Err.Code != kafka.InvalidTimestamp || !strings.Contains(r.Err.Text, "message.timestamp.before.max.ms")) || i != 1 && r.Err != nil {
 			t.Errorf("message %d: %v", i, r.Err)
-		}
-	}
-}
-
-func realTooFewReplicas(t *testing.T, brokers []string) {
-	topic := newTopic(t, brokers, 1, "min.insync.replicas", "2")
-	p := opened(t, brokers)
-	for i, r := range p.Produce(within(t, 700*time.Millisecond), numbered(topic, 2)) {
-		if r.Err == nil || r.Err.Class != Retry || r.Err.Unknown || r.Err.Code != kafka.NotEnoughReplicas {
-			t.Errorf("message %d: %+v", i, r.Err)
 		}
 	}
 }
@@ -197,8 +186,8 @@ func realRecordsDeleted(t *testing.T, brokers []string) {
 	written(t, p.Produce(within(t, patience), numbered(topic, 20)))
 }
 
-// A broker that is killed and comes back in the middle of calls loses nothing, repeats nothing within a call, and keeps
-// each key's order.
+// A broker that is killed and comes back in the middle of calls loses nothing and keeps each key's order; there are no
+// more copies than results that said so.
 func TestRealBrokerKilled(t *testing.T) {
 	own := services.Own(t, "kafka")
 	brokers := own.Kafka()
@@ -208,6 +197,7 @@ func TestRealBrokerKilled(t *testing.T) {
 	defer cancel()
 	var wg sync.WaitGroup
 	counts := make([]atomic.Int64, 4)
+	var unknown atomic.Int64
 	for caller := range counts {
 		wg.Go(func() {
 			key := fmt.Sprint("caller-", caller)
@@ -220,6 +210,9 @@ func TestRealBrokerKilled(t *testing.T) {
 					}
 					if r.Err.Class != Retry && r.Err.Class != Sink {
 						t.Errorf("%v: %v", r.Err.Class, r.Err)
+					}
+					if r.Err.Unknown {
+						unknown.Add(1)
 					}
 					sleep(t.Context(), 20*time.Millisecond)
 				}
@@ -244,5 +237,9 @@ func TestRealBrokerKilled(t *testing.T) {
 	for i := range counts {
 		total += int(counts[i].Load())
 	}
-	t.Logf("%d messages, %d copies", total, checkLog(t, brokers, topic, total))
+	copies := checkLog(t, brokers, topic, total)
+	if copies > int(unknown.Load()) {
+		t.Errorf("%d copies, but only %d results said that the message may be written", copies, unknown.Load())
+	}
+	t.Logf("%d messages, %d copies, %d unknown", total, copies, unknown.Load())
 }

@@ -124,9 +124,9 @@ func (p *Producer) settle(routes map[string]*route, patient bool, created map[st
 		case !t.asked:
 			open = append(open, r)
 		case t.code == 0 && len(t.lanes) > 0:
-			r.lanes = t.lanes
+			r.lanes, r.able = t.lanes, t.able()
 		case t.vanishing():
-			r.lanes = t.lanes // they find out
+			r.lanes, r.able = t.lanes, t.lanes // they find out
 		case t.code == kafka.UnknownTopicOrPartition && p.cfg.CreateTopics != nil && !created[name]:
 			missing = append(missing, name)
 		case patient && (created[name] || t.code == kafka.LeaderNotAvailable || t.code == 0):
@@ -146,6 +146,23 @@ func (p *Producer) fresh(routes []*route) bool {
 	return !slices.ContainsFunc(routes, func(r *route) bool {
 		return !r.topic.asked || r.topic.code != 0 || len(r.topic.lanes) == 0
 	})
+}
+
+// able is the lanes that have a leader, or all if none has. It is called with the producer's mu held.
+func (t *topic) able() []*lane {
+	if !slices.Contains(t.leaders, -1) {
+		return t.lanes
+	}
+	var able []*lane
+	for i, l := range t.lanes {
+		if t.leaders[i] >= 0 {
+			able = append(able, l)
+		}
+	}
+	if len(able) == 0 {
+		return t.lanes
+	}
+	return able
 }
 
 // vanishing reports whether a topic that was there is missing only since a moment: a broker that starts may not know of
