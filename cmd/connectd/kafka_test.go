@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -26,8 +27,8 @@ func kafkaShop(t *testing.T, others string) (string, *kfake.Cluster) {
 `, cluster.ListenAddrs()[0], others)), cluster
 }
 
-// consume reads n messages of the topic orders: the ids and the client that is then closed.
-func consume(t *testing.T, cluster *kfake.Cluster, n int) []string {
+// consume reads n messages of the topic orders.
+func consume(t *testing.T, cluster *kfake.Cluster, n int) []*kgo.Record {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.ConsumeTopics("orders"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	if err != nil {
@@ -36,9 +37,9 @@ func consume(t *testing.T, cluster *kfake.Cluster, n int) []string {
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	var got []string
+	var got []*kgo.Record
 	for len(got) < n && ctx.Err() == nil {
-		client.PollFetches(ctx).EachRecord(func(m *kgo.Record) { got = append(got, string(m.Headers[0].Value)+" "+string(m.Key)) })
+		client.PollFetches(ctx).EachRecord(func(m *kgo.Record) { got = append(got, m) })
 	}
 	return got
 }
@@ -61,15 +62,15 @@ func TestKafka(t *testing.T) {
 	}
 	got := consume(t, cluster, 10)
 	last := map[string]string{}
-	for _, message := range got {
-		id, key, _ := strings.Cut(message, " ")
+	for _, m := range got {
+		id, key := string(m.Headers[0].Value), string(m.Key)
 		if id <= last[key] {
 			t.Errorf("key %s: %s came after %s", key, id, last[key])
 		}
 		last[key] = id
 	}
 	if len(got) != 10 || len(last) != 2 {
-		t.Errorf("consumed %v", got)
+		t.Errorf("consumed %d messages with %d keys", len(got), len(last))
 	}
 	shop := openShop(t, dir)
 	d.eventually("all are published", func() (bool, string) { n := shop.count("published"); return n == 10, fmt.Sprint(n) })
@@ -78,6 +79,30 @@ func TestKafka(t *testing.T) {
 		t.Errorf("%d attempts are charged, %v", attempts, err)
 	}
 	d.eventually("doctor is content", func() (bool, string) { r := connectd(t, dir, "doctor"); return r.code == 0, r.stdout })
+}
+
+// TestKafkaTombstones: a payload that is NULL removes its key from a compacted topic, an empty one does not; and a key that
+// is NULL is none, an empty one is one.
+func TestKafkaTombstones(t *testing.T) {
+	t.Parallel()
+	dir, cluster := kafkaShop(t, "")
+	if err := cluster.CreateTopic("orders", 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []string{"('none', NULL, NULL)", "('empty', '', x'')", "('full', 'k', x'00')"} {
+		if _, err := openShop(t, dir).db.Exec("INSERT INTO outbox (id, aggregateid, payload) VALUES " + row); err != nil {
+			t.Fatal(err)
+		}
+	}
+	startDaemon(t, dir).ready()
+	got := map[string]string{}
+	for _, m := range consume(t, cluster, 3) {
+		got[string(m.Headers[0].Value)] = fmt.Sprintf("%v %q, %v %q", m.Key == nil, m.Key, m.Value == nil, m.Value)
+	}
+	want := map[string]string{"none": `true "", true ""`, "empty": `false "", false ""`, "full": `false "k", false "\x00"`}
+	if !maps.Equal(got, want) {
+		t.Errorf("keys and values are none: %v, want %v", got, want)
+	}
 }
 
 // TestKafkaSettings: what is wrong is shown at its place, without the secret.
