@@ -149,7 +149,8 @@ func (c *composer) describe(r *core.Record, p *pad) {
 		p.header(headerDuplicate, "true")
 	}
 	p.header(headerEpoch, strconv.FormatInt(r.Epoch, 10))
-	p.header(headerCreatedAt, r.CreatedAt.In(time.UTC).Format(jsonrecord.TimeLayout))
+	var created [len(jsonrecord.TimeLayout)]byte // so that it costs no memory for each record
+	p.header(headerCreatedAt, string(r.CreatedAt.In(time.UTC).AppendFormat(created[:0], jsonrecord.TimeLayout)))
 }
 
 // contentType is what the settings or else the row say of the payload. For a CloudEvent there is always something.
