@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -64,8 +65,11 @@ func TestCallLeaves(t *testing.T) {
 // heldProduce makes the next produce request wait, and be written when released.
 func heldProduce(c *kfake.Cluster) (arrived, release chan struct{}) {
 	arrived, release = make(chan struct{}), make(chan struct{})
+	var held atomic.Bool
 	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
-		c.DropControl()
+		if held.Swap(true) {
+			return nil, nil, false
+		}
 		close(arrived)
 		c.SleepControl(func() { <-release })
 		return nil, nil, false
@@ -199,5 +203,46 @@ func eventually(t testing.TB, what string, is func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("it did not come true that %s", what)
 		}
+	}
+}
+
+// A batch whose call has given up may reach the log late. Before its successors it does not make the broker take them for
+// copies of it; after them it is refused.
+func TestLateWrite(t *testing.T) {
+	for when, want := range map[string]string{"before": "0 1 2 3", "after": "0 2 3"} {
+		t.Run(when, func(t *testing.T) {
+			c := fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
+			p := opened(t, c.ListenAddrs(), func(c *Config) { c.RequestTimeout = 300 * time.Millisecond })
+			produce := func(value string) *Error {
+				return p.Produce(within(t, 200*time.Millisecond), []*Message{message("orders", "k", value)})[0].Err
+			}
+			handled := func(n int64) {
+				eventually(t, "the log has that many", func() bool { return endOffsets(t.Context(), t, c.ListenAddrs(), "orders")[0] == n })
+			}
+			if err := produce("0"); err != nil {
+				t.Fatal(err)
+			}
+			_, release := heldProduce(c)
+			if err := produce("1"); err == nil || !err.Unknown {
+				t.Fatalf("%+v", err)
+			}
+			eventually(t, "the lane has given up", func() bool { return !p.topics["orders"].lanes[0].busy() })
+			if when == "before" {
+				close(release)
+				handled(2)
+			}
+			if err := produce("2"); err != nil {
+				t.Fatal(err)
+			}
+			if when == "after" {
+				close(release)
+			}
+			if err := produce("3"); err != nil {
+				t.Fatal(err)
+			}
+			if got := values(log(t, c.ListenAddrs(), "orders")[0]); got != want {
+				t.Errorf("the log is %q, want %q", got, want)
+			}
+		})
 	}
 }

@@ -269,3 +269,22 @@ func TestReconnects(t *testing.T) {
 		t.Errorf("%d connections of %d are open after Close", n.open, n.dials)
 	}
 }
+
+// Where authentication expires a connection is replaced in time: nothing fails.
+func TestSessionsExpire(t *testing.T) {
+	c := fake(t, kfake.NumBrokers(1), kfake.EnableSASL(), kfake.Superuser("PLAIN", "relay", secret), kfake.SeedTopics(1, "orders"),
+		kfake.BrokerConfigs(map[string]string{"connections.max.reauth.ms": "500"}))
+	n := &network{}
+	p := opened(t, c.ListenAddrs(), func(c *Config) { c.SASL, c.Dial, c.Idempotent = credentials(t, "PLAIN", secret), n.dial, false })
+	sent := 0
+	for began := time.Now(); time.Since(began) < 1500*time.Millisecond; sent++ {
+		written(t, p.Produce(within(t, patience), numbered("orders", 1)))
+		time.Sleep(10 * time.Millisecond)
+	}
+	if n.dials < 3 {
+		t.Errorf("%d connections", n.dials)
+	}
+	if got := c.PartitionInfo("orders", 0).HighWatermark; got != int64(sent) {
+		t.Errorf("%d records in the log, want %d", got, sent)
+	}
+}

@@ -90,6 +90,50 @@ func brokerKeepsNumbers(t *testing.T, brokers []string, topic string) {
 	}
 }
 
+// A broker that expects other numbers, since it lost a batch, or saw a higher epoch, is given new ones: the messages are
+// written once.
+func TestNumbersLost(t *testing.T) {
+	c := fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "numbers"))
+	t.Run("fake", func(t *testing.T) { numbersLost(t, c.ListenAddrs(), "numbers") })
+	t.Run("real", func(t *testing.T) {
+		brokers := services.Kafka(t)
+		numbersLost(t, brokers, newTopic(t, brokers, 1))
+	})
+}
+
+func numbersLost(t *testing.T, brokers []string, topic string) {
+	p := opened(t, brokers)
+	produce := func(values ...string) {
+		t.Helper()
+		for _, v := range values {
+			written(t, p.Produce(within(t, patience), []*Message{message(topic, "k", v)}))
+		}
+	}
+	produce("0", "1")
+	l := p.topics[topic].lanes[0]
+	idle := func() {
+		t.Helper()
+		eventually(t, "the lane is idle", func() bool { return !l.busy() })
+	}
+	idle()
+	first := l.next
+	l.next.sequence += 5
+	produce("2", "3")
+	idle()
+	if l.next.id != first.id || l.next.epoch != first.epoch+1 || l.next.sequence != 2 {
+		t.Errorf("after a gap: %+v, before it %+v", l.next, first)
+	}
+	l.next.epoch--
+	produce("4", "5")
+	idle()
+	if l.next.id == first.id || l.next.sequence != 2 {
+		t.Errorf("after an epoch that is over: %+v, before it %+v", l.next, first)
+	}
+	if got := values(log(t, brokers, topic)[0]); got != "0 1 2 3 4 5" {
+		t.Errorf("the log is %q", got)
+	}
+}
+
 // Sequences go from the largest int32 to zero, and epochs end in a new id.
 func TestNumbersEnd(t *testing.T) {
 	if got := advance(math.MaxInt32-1, 3); got != 1 {

@@ -1,6 +1,7 @@
 package producer
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -136,7 +137,7 @@ func refuseRecords(c *kfake.Cluster, indexes ...int32) {
 				partition.Partition, partition.ErrorCode, partition.BaseOffset = p.Partition, kerr.InvalidRecord.Code, -1
 				for _, i := range indexes {
 					e := kmsg.NewProduceResponseTopicPartitionErrorRecord()
-					e.RelativeOffset, e.ErrorMessage = i, kmsg.StringPtr("record "+string('0'+rune(i))+" is bad")
+					e.RelativeOffset, e.ErrorMessage = i, kmsg.StringPtr(fmt.Sprintf("record %d is bad", i))
 					partition.ErrorRecords = append(partition.ErrorRecords, e)
 				}
 				topic.Partitions = append(topic.Partitions, partition)

@@ -131,3 +131,63 @@ func TestNoSuchPartition(t *testing.T) {
 		t.Errorf("%+v", results)
 	}
 }
+
+// Fewer acks are had for the asking: with none the offset is not known.
+func TestFewerAcks(t *testing.T) {
+	c := fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
+	for acks, offset := range map[Acks]int64{AcksNone: -1, AcksLeader: 0} {
+		p := opened(t, c.ListenAddrs(), func(c *Config) { c.Acks, c.Idempotent = acks, false })
+		results := p.Produce(within(t, patience), numbered("orders", 3))
+		written(t, results)
+		if got := results[0].Offset; (got < 0) != (offset < 0) {
+			t.Errorf("acks %d: offset %d", acks, got)
+		}
+	}
+	eventually(t, "both calls' messages are in the log", func() bool {
+		return endOffsets(t.Context(), t, c.ListenAddrs(), "orders")[0] == 6
+	})
+}
+
+// Messages without a key go where there is a leader.
+func TestUnkeyedAvoidsLeaderless(t *testing.T) {
+	lanes := []*lane{{partition: 0}, {partition: 1}, {partition: 2}}
+	for _, tt := range []struct {
+		leaders []int32
+		want    []int32
+	}{
+		{[]int32{5, 6, 7}, []int32{0, 1, 2}}, {[]int32{5, -1, 7}, []int32{0, 2}}, {[]int32{-1, -1, -1}, []int32{0, 1, 2}},
+	} {
+		var got []int32
+		for _, l := range (&topic{lanes: lanes, leaders: tt.leaders}).able() {
+			got = append(got, l.partition)
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("leaders %v: partitions %v, want %v", tt.leaders, got, tt.want)
+		}
+	}
+}
+
+// What cannot work is refused before anything is sent.
+func TestConfig(t *testing.T) {
+	good := Config{Brokers: []string{"localhost:9092"}}
+	if _, err := New(good); err != nil {
+		t.Errorf("a list of brokers alone: %v", err)
+	}
+	for name, change := range map[string]func(*Config){
+		"no brokers":                  func(c *Config) { c.Brokers = nil },
+		"no port":                     func(c *Config) { c.Brokers = []string{"localhost"} },
+		"a negative duration":         func(c *Config) { c.DialTimeout = -1 },
+		"a backoff upside down":       func(c *Config) { c.BackoffMin, c.BackoffMax = time.Second, time.Millisecond },
+		"batches too small":           func(c *Config) { c.MaxBatchBytes = 10 },
+		"batches too large":           func(c *Config) { c.MaxBatchBytes = LargestMaxBatchBytes + 1 },
+		"unknown acks":                func(c *Config) { c.Acks = 9 },
+		"idempotence with fewer acks": func(c *Config) { c.Idempotent, c.Acks = true, AcksLeader },
+		"an unknown compression":      func(c *Config) { c.Compression = 9 },
+	} {
+		bad := good
+		change(&bad)
+		if _, err := New(bad); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
