@@ -103,7 +103,9 @@ func (d *delivery) send(ctx context.Context, w wave) {
 	}
 	results := d.courier.wire.Produce(ctx, messages)
 	for n, o := range d.courier.judge.call(results) {
-		d.settle(places[n], o, d.held)
+		if i := places[n]; !results[n].NotSent || !d.behind(i, d.held) {
+			d.settle(i, o, d.held)
+		}
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/segmentio/kafka-go"
+
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/sinks/kafka/producer"
 )
@@ -36,6 +38,31 @@ func (w *scripted) Produce(_ context.Context, messages []*producer.Message) []pr
 	}
 	w.calls = append(w.calls, strings.Join(sent, " "))
 	return results
+}
+
+// stuck is a wire on which nothing is sent in time, since a partition has no leader.
+type stuck struct{}
+
+func (stuck) Produce(_ context.Context, messages []*producer.Message) []producer.Result {
+	results := make([]producer.Result, len(messages))
+	for i := range results {
+		results[i] = producer.Result{NotSent: true, Err: &producer.Error{Code: kafka.LeaderNotAvailable, Text: "no leader"}}
+	}
+	return results
+}
+
+// When nothing was sent, the first record of each key says why, and the others are behind it.
+func TestNothingSent(t *testing.T) {
+	_, made := parsed(t, settingsWith(`,"topic":"t"`))
+	c := &courier{composer: made, judge: judging(true), wire: stuck{}}
+	var got []string
+	for _, o := range c.deliver(t.Context(), rows("a1", "b1", "a2", "1", "b2", "2")) {
+		got = append(got, verdict(o))
+	}
+	const first, behind = "retryable key no_leader", "not_attempted behind"
+	if want := []string{first, first, behind, first, behind, first}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
 }
 
 // rows makes records of texts such as "a1/t": a key, a value, and the topic where the settings ask the route for it.

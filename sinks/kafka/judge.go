@@ -43,13 +43,18 @@ func behind(why string) core.Outcome {
 
 // outcome is that of one record.
 func (j *judge) outcome(r *producer.Result) core.Outcome {
-	e := r.Err
 	switch {
-	case e == nil:
+	case r.Err == nil:
 		return core.Outcome{Kind: core.Delivered}
-	case r.NotSent && e.Class != producer.Sink: // what is about the sink is worth saying of each
-		return behind(j.text(e))
+	case r.NotSent && r.Err.Class != producer.Sink: // what is about the sink is worth saying of each
+		return behind(j.text(r.Err))
+	default:
+		return j.failure(r.Err)
 	}
+}
+
+// failure is the outcome of a record that was not delivered for this reason.
+func (j *judge) failure(e *producer.Error) core.Outcome {
 	o := core.Outcome{Kind: core.Retryable, Unknown: e.Unknown, RetryAfter: e.RetryAfter, Code: code(e), Message: j.text(e)}
 	switch e.Class {
 	case producer.Permanent:
@@ -81,26 +86,24 @@ func (j *judge) topicScope() core.Scope {
 	return core.ScopeKey
 }
 
-// call judges what became of a call's messages as a whole: when no broker answered about any of them, it is the sink that
-// does not reach its destination, and no record is charged for that.
+// call judges what became of a call's messages as a whole. When none was sent, what was in the way is why, so that
+// somebody learns of it. When no broker answered about any of them, it is the sink that does not reach its destination, and
+// no record is charged for that.
 func (j *judge) call(results []producer.Result) []core.Outcome {
 	outcomes := make([]core.Outcome, len(results))
-	answered, sent := false, false
+	sent, answered := false, false
+	for i := range results {
+		sent = sent || !results[i].NotSent
+	}
 	for i := range results {
 		r := &results[i]
-		outcomes[i] = j.outcome(r)
-		sent = sent || !r.NotSent
-		answered = answered || r.Err == nil || !r.NotSent && (r.Err.Code != 0 || r.Err.Class != producer.Retry)
-	}
-	if answered {
-		return outcomes
+		if outcomes[i] = j.outcome(r); !sent {
+			outcomes[i] = j.failure(r.Err)
+		}
+		answered = answered || r.Err == nil || (!r.NotSent || !sent) && (r.Err.Code != 0 || r.Err.Class != producer.Retry)
 	}
 	for i := range outcomes {
-		o := &outcomes[i]
-		if !sent { // so that somebody learns why
-			o.Kind, o.Code = core.Retryable, code(results[i].Err)
-		}
-		if o.Kind == core.Retryable {
+		if o := &outcomes[i]; !answered && o.Kind == core.Retryable {
 			o.Scope = core.ScopeSink
 		}
 	}

@@ -106,6 +106,8 @@ func TestOutcomes(t *testing.T) {
 func TestCalls(t *testing.T) {
 	lost := producer.Result{Err: &producer.Error{Unknown: true, Text: "lost"}}
 	late := producer.Result{NotSent: true, Err: &producer.Error{Text: "late"}}
+	noLeader := producer.Result{NotSent: true, Err: &producer.Error{Code: kafka.LeaderNotAvailable, Text: "leader"}}
+	missing := producer.Result{NotSent: true, Err: &producer.Error{Class: producer.UnknownTopic, Code: kafka.UnknownTopicOrPartition, Text: "missing"}}
 	away := producer.Result{NotSent: true, Err: &producer.Error{Class: producer.Sink, Text: "away"}}
 	large := producer.Result{Err: &producer.Error{Class: producer.Permanent, Text: "large"}}
 	leader := producer.Result{Err: &producer.Error{Code: kafka.LeaderNotAvailable, Text: "leader"}}
@@ -117,6 +119,9 @@ func TestCalls(t *testing.T) {
 		{[]producer.Result{{}, lost, late}, "delivered , retryable key unknown unconfirmed, not_attempted behind"},
 		{[]producer.Result{lost, late}, "retryable sink unknown unconfirmed, not_attempted behind"},
 		{[]producer.Result{late, late}, "retryable sink connection, retryable sink connection"},
+		{[]producer.Result{noLeader, late}, "retryable key no_leader, retryable key connection"},
+		{[]producer.Result{missing}, "retryable sink unknown_topic"},
+		{[]producer.Result{{}, noLeader}, "delivered , not_attempted behind"},
 		{[]producer.Result{away, away}, "retryable sink connection, retryable sink connection"},
 		{[]producer.Result{leader, late}, "retryable key no_leader, not_attempted behind"},
 		{[]producer.Result{lost, leader}, "retryable key unknown unconfirmed, retryable key no_leader"},

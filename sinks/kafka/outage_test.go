@@ -159,7 +159,7 @@ func TestBrokerOutages(t *testing.T) {
 	f := newFeed(t, s)
 	f.progress(500)
 	own.Stop("kafka")
-	time.Sleep(10 * time.Second) // the outage, not a wait
+	time.Sleep(9 * time.Second) // the outage, not a wait
 	if err := s.Health(within(t, time.Second)); err == nil {
 		t.Error("Health is content without a broker")
 	}
@@ -182,8 +182,8 @@ func TestNetworkCut(t *testing.T) {
 		begin, end func()
 		lasts      time.Duration
 	}{
-		{p.freeze, p.thaw, 500 * time.Millisecond}, {p.freeze, p.thaw, 3 * time.Second}, {p.freeze, p.thaw, 12 * time.Second},
-		{p.keep, p.answer, 3 * time.Second}, {p.keep, p.answer, 10 * time.Second}, {p.away, p.back, 2 * time.Second},
+		{p.freeze, p.thaw, 500 * time.Millisecond}, {p.freeze, p.thaw, 3 * time.Second}, {p.freeze, p.thaw, 9 * time.Second},
+		{p.keep, p.answer, 3 * time.Second}, {p.keep, p.answer, 9 * time.Second}, {p.away, p.back, 2 * time.Second},
 	} {
 		f.progress(300)
 		cut.begin()
