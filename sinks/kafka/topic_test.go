@@ -72,6 +72,7 @@ func (k *topic) create(t testing.TB, configs map[string]string) {
 	}
 }
 
+// known reports whether the broker knows of the topic, and each partition's leader that it is one.
 func (k *topic) known(t testing.TB, client *kgo.Client) bool {
 	t.Helper()
 	request := kmsg.NewPtrMetadataRequest()
@@ -82,7 +83,11 @@ func (k *topic) known(t testing.TB, client *kgo.Client) bool {
 	if err != nil {
 		t.Fatalf("ask for topic %s: %v", k.name, err)
 	}
-	return response.Topics[0].ErrorCode == 0 && len(response.Topics[0].Partitions) == k.partitions
+	if response.Topics[0].ErrorCode != 0 || len(response.Topics[0].Partitions) != k.partitions {
+		return false
+	}
+	_, err = k.ends(t, client)
+	return err == nil
 }
 
 // remove deletes the topic. It is for clean-ups too, when the test's own context has ended.
@@ -101,11 +106,9 @@ func (k *topic) remove(t testing.TB) {
 	}
 }
 
-// end is how many messages each partition has had.
-func (k *topic) end(t testing.TB) map[int32]int64 {
+// ends is how many messages each partition has had.
+func (k *topic) ends(t testing.TB, client *kgo.Client) (map[int32]int64, error) {
 	t.Helper()
-	client := k.connected(t)
-	defer client.Close()
 	request := kmsg.NewPtrListOffsetsRequest()
 	request.ReplicaID = -1
 	asked := kmsg.NewListOffsetsRequestTopic()
@@ -117,18 +120,18 @@ func (k *topic) end(t testing.TB) map[int32]int64 {
 	}
 	request.Topics = append(request.Topics, asked)
 	ends := map[int32]int64{}
-	for _, shard := range client.RequestSharded(t.Context(), request) {
+	for _, shard := range client.RequestSharded(within(t, 20*time.Second), request) {
 		if shard.Err != nil {
-			t.Fatalf("ask for the end of topic %s: %v", k.name, shard.Err)
+			return nil, shard.Err
 		}
 		for _, p := range shard.Resp.(*kmsg.ListOffsetsResponse).Topics[0].Partitions {
 			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-				t.Fatalf("ask for the end of topic %s: %v", k.name, err)
+				return nil, err
 			}
 			ends[p.Partition] = p.Offset
 		}
 	}
-	return ends
+	return ends, nil
 }
 
 // read returns all messages that are in the topic now: those of one partition in their order.
@@ -136,7 +139,12 @@ func (k *topic) read(t testing.TB) []*kgo.Record {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	ends := k.end(t)
+	asking := k.connected(t)
+	defer asking.Close()
+	ends, err := k.ends(t, asking)
+	if err != nil {
+		t.Fatalf("ask for the end of topic %s: %v", k.name, err)
+	}
 	from := map[int32]kgo.Offset{}
 	for p, end := range ends {
 		if k.next[p] < end {
