@@ -63,10 +63,8 @@ func preferences(c *config) core.Preferences {
 // Configure checks the settings. It opens no file and no connection.
 func (s *Sink) Configure(_ context.Context, data []byte) ([]core.Diagnostic, error) {
 	c, diagnostics := parse(data, s.options)
-	for _, d := range diagnostics {
-		if !d.Warning {
-			return diagnostics, nil
-		}
+	if settings.Problems(diagnostics).Refused() {
+		return diagnostics, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

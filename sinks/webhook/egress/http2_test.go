@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/connectd/connectd/core/tlsfiles"
+	"github.com/connectd/connectd/core/tlsfiles/tlstest"
 )
 
 // speakHTTP2 plays the server of a connection of HTTP/2: for each request it has read whole it calls answer with the
@@ -62,8 +63,8 @@ func respond(w *http2.Framer, stream uint32, status string) {
 	})
 }
 
-func listenHTTP2(t *testing.T, a *authority, answer func(n int, w *http2.Framer, stream uint32) (goOn bool)) *faulty {
-	config := &tls.Config{Certificates: []tls.Certificate{a.issue(t, leaf{})}, NextProtos: []string{"h2"}}
+func listenHTTP2(t *testing.T, a *tlstest.Authority, answer func(n int, w *http2.Framer, stream uint32) (goOn bool)) *faulty {
+	config := &tls.Config{Certificates: []tls.Certificate{a.Issue(t, tlstest.Leaf{})}, NextProtos: []string{"h2"}}
 	return listenTLS(t, config, func(_ *faulty, n int, p *peer) {
 		speakHTTP2(p, func(w *http2.Framer, stream uint32) bool { return answer(n, w, stream) })
 	})
@@ -78,7 +79,7 @@ func TestGivenBack(t *testing.T) {
 	leave := func(seen uint32, code http2.ErrCode) func(*http2.Framer, uint32) {
 		return func(w *http2.Framer, _ uint32) { _ = w.WriteGoAway(seen, code, []byte("hunter2")) }
 	}
-	authority := newAuthority(t)
+	authority := tlstest.New(t)
 	for name, c := range map[string]struct {
 		refuse   func(w *http2.Framer, stream uint32)
 		requests int
@@ -107,7 +108,7 @@ func TestGivenBack(t *testing.T) {
 					c.refuse(w, stream)
 					return !strings.HasPrefix(name, "going away a") && !strings.HasPrefix(name, "going away in")
 				})
-				a, err := client(t, Config{HTTP2: true, TLS: tlsfiles.Settings{CAFile: authority.file}}).Do(t.Context(), Request{
+				a, err := client(t, Config{HTTP2: true, TLS: tlsfiles.Settings{CAFile: authority.File}}).Do(t.Context(), Request{
 					Method: "POST", URL: f.url, Body: []byte(body), Header: http.Header{"Idempotency-Key": {"k"}},
 				})
 				if c.requests == 2 {
@@ -128,12 +129,12 @@ func TestGivenBack(t *testing.T) {
 
 // TestGivenBackAlways is sent once more and no more.
 func TestGivenBackAlways(t *testing.T) {
-	authority := newAuthority(t)
+	authority := tlstest.New(t)
 	f := listenHTTP2(t, authority, func(_ int, w *http2.Framer, stream uint32) bool {
 		_ = w.WriteRSTStream(stream, http2.ErrCodeRefusedStream)
 		return true
 	})
-	_, err := post(t, client(t, Config{HTTP2: true, TLS: tlsfiles.Settings{CAFile: authority.file}}), f.url, "x")
+	_, err := post(t, client(t, Config{HTTP2: true, TLS: tlsfiles.Settings{CAFile: authority.File}}), f.url, "x")
 	wantError(t, PhaseHeader, false, err)
 	if _, requests := f.seen(); len(requests) != 2 {
 		t.Errorf("requests %q", requests)
@@ -142,7 +143,7 @@ func TestGivenBackAlways(t *testing.T) {
 
 // TestHTTP2LosesTheConnection has a server that reads a request and hangs up.
 func TestHTTP2LosesTheConnection(t *testing.T) {
-	authority := newAuthority(t)
+	authority := tlstest.New(t)
 	f := listenHTTP2(t, authority, func(_ int, w *http2.Framer, stream uint32) bool {
 		if stream == 1 {
 			respond(w, stream, "200")
@@ -150,7 +151,7 @@ func TestHTTP2LosesTheConnection(t *testing.T) {
 		}
 		return false
 	})
-	c := client(t, Config{HTTP2: true, TLS: tlsfiles.Settings{CAFile: authority.file}})
+	c := client(t, Config{HTTP2: true, TLS: tlsfiles.Settings{CAFile: authority.File}})
 	a, err := post(t, c, f.url, "1")
 	wantStatus(t, 200, a, err)
 	_, err = post(t, c, f.url, "2")
@@ -281,7 +282,7 @@ func TestHeaderTooLargeForHTTP2(t *testing.T) {
 // TestHalfDeadConnection has a server of HTTP/2 that falls silent without hanging up: the pings find out, long before the
 // request's own limits, and the next request goes over another connection.
 func TestHalfDeadConnection(t *testing.T) {
-	authority := newAuthority(t)
+	authority := tlstest.New(t)
 	f := listenHTTP2(t, authority, func(n int, w *http2.Framer, stream uint32) bool {
 		if n == 0 && stream > 1 {
 			<-t.Context().Done()
@@ -289,7 +290,7 @@ func TestHalfDeadConnection(t *testing.T) {
 		respond(w, stream, "200")
 		return true
 	})
-	c := client(t, Config{HTTP2: true, TLS: tlsfiles.Settings{CAFile: authority.file}})
+	c := client(t, Config{HTTP2: true, TLS: tlsfiles.Settings{CAFile: authority.File}})
 	c.pool.make = func(config *tls.Config, among *connections) *http.Transport {
 		transport := c.transport(config, among)
 		if h := transport.HTTP2; h.SendPingTimeout != 15*time.Second || h.PingTimeout != 5*time.Second {
