@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/core/jsonrecord"
@@ -93,21 +93,16 @@ func (m *Mapper) Attributes(r *core.Record) ([]Attribute, error) {
 		{Name: "id", Value: r.ID},
 		{Name: "source", Value: source},
 		{Name: "type", Value: kind},
-		{Name: "time", Value: r.CreatedAt.In(time.UTC).Format(jsonrecord.TimeLayout)},
+		{Name: "time", Value: jsonrecord.Time(r.CreatedAt)},
 		{Name: Delivery, Value: strconv.Itoa(r.Deliveries), Literal: true},
 		{Name: Epoch, Value: strconv.FormatInt(r.Epoch, 10)},
-	}
-	for _, optional := range []Attribute{
 		{Name: "subject", Value: r.Key},
 		{Name: PartitionKey, Value: r.Key},
 		{Name: Route, Value: r.Route},
 		{Name: TraceParent, Value: traceParent},
 		{Name: TraceState, Value: traceState},
-	} {
-		if optional.Value != "" {
-			all = append(all, optional)
-		}
 	}
+	all = slices.DeleteFunc(all, func(a Attribute) bool { return a.Value == "" })
 	if r.PossibleDuplicate() {
 		all = append(all, Attribute{Name: Duplicate, Value: "true", Literal: true})
 	}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/core/cloudevents"
@@ -149,8 +148,9 @@ func (c *composer) describe(r *core.Record, p *pad) {
 		p.header(headerDuplicate, "true")
 	}
 	p.header(headerEpoch, strconv.FormatInt(r.Epoch, 10))
-	var created [len(jsonrecord.TimeLayout)]byte // so that it costs no memory for each record
-	p.header(headerCreatedAt, string(r.CreatedAt.In(time.UTC).AppendFormat(created[:0], jsonrecord.TimeLayout)))
+	if created := jsonrecord.Time(r.CreatedAt); created != "" {
+		p.header(headerCreatedAt, created)
+	}
 }
 
 // contentType is what the settings or else the row say of the payload. For a CloudEvent there is always something.
