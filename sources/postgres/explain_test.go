@@ -62,12 +62,37 @@ func TestThePlanIsTheSameForEveryTable(t *testing.T) {
 							t.Errorf("%s: %v:\n%s", mode, err, plan)
 						}
 					}
+					for _, args := range [][]string{nil, {"'{3}'", "'{0}'", "100"}} {
+						plan := prepared(t, cfg.DSN, mode, src.CountText(), args)
+						if err := src.CheckPlan(plan); err != nil {
+							t.Errorf("%s: the count: %v:\n%s", mode, err, plan)
+						}
+					}
 					for _, text := range []string{src.StepText(everything()), src.RecoverText()} {
 						checkStep(t, mode, prepared(t, cfg.DSN, mode, text, nil))
 					}
 				}
 			})
 		}
+	}
+}
+
+// Names of the application's are in the plan as well, and say nothing about it.
+func TestThePlanOfATableWithMisleadingNames(t *testing.T) {
+	cfg := postgres.Config{DSN: services.Postgres(t), Table: schemaOf(t) + ".Sort", Columns: columns("key", "Seq Scan", "type", "Sort Key")}
+	execute(t, `CREATE TABLE `+quoted(cfg)+` (id text PRIMARY KEY, "Seq Scan" text, "Sort Key" text, payload text)`)
+	initialise(t, cfg, postgres.InitOptions{})
+	src := open(t, cfg)
+	plan, err := src.FetchPlan(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := src.CheckPlan(plan); err != nil {
+		t.Errorf("%v:\n%s", err, plan)
+	}
+	bad := strings.Replace(plan, "Index Scan using ", "Sort\n -> Index Scan using ", 1)
+	if err := src.CheckPlan(bad); err == nil {
+		t.Errorf("nothing is wrong with:\n%s", bad)
 	}
 }
 
