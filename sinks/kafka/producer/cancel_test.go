@@ -136,8 +136,6 @@ func TestSharedBatchOneCallLeaves(t *testing.T) {
 	p := opened(t, c.ListenAddrs(), func(c *Config) { c.BackoffMax = 20 * time.Millisecond })
 	written(t, p.Produce(within(t, patience), numbered("orders", 1)))
 	arrived, release := heldProduce(c)
-	fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: -1})
-	fault.Remove()
 	short, long := make(chan []Result, 1), make(chan []Result, 1)
 	go p.Produce(within(t, patience), []*Message{message("orders", "zero", "zero")})
 	<-arrived
@@ -150,7 +148,7 @@ func TestSharedBatchOneCallLeaves(t *testing.T) {
 		defer l.mu.Unlock()
 		return len(l.queue) == 2
 	})
-	fault = c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: -1})
+	fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: -1})
 	close(release)
 	if err := fault.Wait(t.Context(), 3); err != nil {
 		t.Fatal(err)
