@@ -9,13 +9,11 @@ import (
 // Ask sends a request to whichever broker answers, for what the producer does not need to know itself. The error is an
 // *Error.
 func (p *Producer) Ask(ctx context.Context, request protocol.Message) (protocol.Message, error) {
-	if _, ok := p.enter(true); !ok {
+	ctx, leave := p.enter(ctx, true)
+	if leave == nil {
 		return nil, closedError()
 	}
-	defer p.calls.Done()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(p.ctx, cancel)()
+	defer leave()
 	response, err := p.askAny(ctx, request)
 	if err != nil {
 		return nil, err

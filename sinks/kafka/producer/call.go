@@ -58,11 +58,12 @@ func (p *Producer) Produce(ctx context.Context, messages []*Message) []Result {
 	for i := range c.results {
 		c.results[i] = Result{Partition: messages[i].Partition, Offset: -1}
 	}
-	if _, ok := p.enter(true); !ok {
+	ctx, leave := p.enter(ctx, true)
+	if leave == nil {
 		c.refuse(closedError())
 		return c.results
 	}
-	defer p.calls.Done()
+	defer leave()
 	ctx, cancel := leaving(ctx)
 	defer cancel()
 	c.open.Store(int64(len(messages)))
@@ -74,14 +75,9 @@ func (p *Producer) Produce(ctx context.Context, messages []*Message) []Result {
 	case <-c.done:
 		return c.results
 	case <-ctx.Done():
-	case <-p.closing:
-	}
-	cause := context.Cause(ctx)
-	if cause == nil {
-		cause = ErrClosed
 	}
 	for _, l := range c.lanes {
-		l.leave(c, cause)
+		l.leave(c, context.Cause(ctx))
 	}
 	<-c.done
 	return c.results

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,7 +21,7 @@ func TestCallLeaves(t *testing.T) {
 			c := fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
 			p := opened(t, c.ListenAddrs(), func(c *Config) { c.MaxBatchBytes = minBatchBytes })
 			written(t, p.Produce(within(t, patience), numbered("orders", 1)))
-			arrived, release := heldProduce(c)
+			arrived, release := heldProduce(t, c)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			if how == "cancelled" {
@@ -52,7 +52,7 @@ func TestCallLeaves(t *testing.T) {
 			if unknown == 0 || waiting == 0 {
 				t.Errorf("%d unknown, %d not sent", unknown, waiting)
 			}
-			close(release)
+			release()
 			written(t, p.Produce(within(t, patience), []*Message{message("orders", "k", "after")}))
 			records := log(t, c.ListenAddrs(), "orders")[0]
 			if n := len(records); n != unknown+2 {
@@ -62,19 +62,37 @@ func TestCallLeaves(t *testing.T) {
 	}
 }
 
-// heldProduce makes the next produce request wait, and be written when released.
-func heldProduce(c *kfake.Cluster) (arrived, release chan struct{}) {
-	arrived, release = make(chan struct{}), make(chan struct{})
-	var held atomic.Bool
-	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
-		if held.Swap(true) {
+// heldProduce makes the next produce request wait until it is released, which waits until it is handled: a fake cluster
+// that is closed while a request waits leaves a goroutine behind.
+func heldProduce(t *testing.T, c *kfake.Cluster) (arrived <-chan struct{}, release func()) {
+	here, leave, passed := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var held kmsg.Request
+	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		if held != nil {
 			return nil, nil, false
 		}
-		close(arrived)
-		c.SleepControl(func() { <-release })
+		held = r
+		close(here)
+		c.SleepControl(func() { <-leave })
 		return nil, nil, false
 	})
-	return arrived, release
+	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		if r == held {
+			c.DropControl()
+			close(passed)
+		}
+		return nil, nil, false
+	})
+	release = sync.OnceFunc(func() {
+		close(leave)
+		select {
+		case <-passed:
+		case <-time.After(patience):
+			t.Error("the request that was held is not handled")
+		}
+	})
+	t.Cleanup(release)
+	return here, release
 }
 
 // A caller has its memory back when Produce returns, whatever is still on its way.
@@ -100,7 +118,7 @@ func TestCallsShareBatches(t *testing.T) {
 	c := fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
 	p := opened(t, c.ListenAddrs())
 	written(t, p.Produce(within(t, patience), numbered("orders", 1)))
-	arrived, release := heldProduce(c)
+	arrived, release := heldProduce(t, c)
 	requests := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Observe: true, Count: -1})
 	results := make(chan []Result)
 	produce := func(key string) {
@@ -117,7 +135,7 @@ func TestCallsShareBatches(t *testing.T) {
 		defer l.mu.Unlock()
 		return len(l.queue) == 20
 	})
-	close(release)
+	release()
 	for range 11 {
 		r := <-results
 		written(t, r)
@@ -135,9 +153,7 @@ func TestSharedBatchOneCallLeaves(t *testing.T) {
 	c := fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
 	p := opened(t, c.ListenAddrs(), func(c *Config) { c.BackoffMax = 20 * time.Millisecond })
 	written(t, p.Produce(within(t, patience), numbered("orders", 1)))
-	arrived, release := heldProduce(c)
-	fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: -1})
-	fault.Remove()
+	arrived, release := heldProduce(t, c)
 	short, long := make(chan []Result, 1), make(chan []Result, 1)
 	go p.Produce(within(t, patience), []*Message{message("orders", "zero", "zero")})
 	<-arrived
@@ -150,8 +166,8 @@ func TestSharedBatchOneCallLeaves(t *testing.T) {
 		defer l.mu.Unlock()
 		return len(l.queue) == 2
 	})
-	fault = c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: -1})
-	close(release)
+	fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: -1})
+	release()
 	if err := fault.Wait(t.Context(), 3); err != nil {
 		t.Fatal(err)
 	}
@@ -170,8 +186,7 @@ func TestSharedBatchOneCallLeaves(t *testing.T) {
 func TestClose(t *testing.T) {
 	c := fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
 	p := opened(t, c.ListenAddrs())
-	arrived, release := heldProduce(c)
-	defer close(release)
+	arrived, _ := heldProduce(t, c)
 	results := make(chan []Result, 1)
 	go func() { results <- p.Produce(within(t, patience), numbered("orders", 1)) }()
 	<-arrived
@@ -222,20 +237,20 @@ func TestLateWrite(t *testing.T) {
 			if err := produce("0"); err != nil {
 				t.Fatal(err)
 			}
-			_, release := heldProduce(c)
+			_, release := heldProduce(t, c)
 			if err := produce("1"); err == nil || !err.Unknown {
 				t.Fatalf("%+v", err)
 			}
 			eventually(t, "the lane has given up", func() bool { return !p.topics["orders"].lanes[0].busy() })
 			if when == "before" {
-				close(release)
+				release()
 				handled(2)
 			}
 			if err := produce("2"); err != nil {
 				t.Fatal(err)
 			}
 			if when == "after" {
-				close(release)
+				release()
 			}
 			if err := produce("3"); err != nil {
 				t.Fatal(err)

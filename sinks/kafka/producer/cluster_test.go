@@ -94,8 +94,7 @@ func log(t testing.TB, brokers []string, topic string) map[int32][]*kgo.Record {
 		}
 		fetches.EachRecord(func(r *kgo.Record) {
 			records[r.Partition] = append(records[r.Partition], r)
-			done2 := r.Offset+1 >= ends[r.Partition]
-			if done2 {
+			if r.Offset+1 >= ends[r.Partition] {
 				done[r.Partition] = true
 			}
 		})

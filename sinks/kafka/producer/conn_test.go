@@ -32,8 +32,7 @@ func TestSASL(t *testing.T) {
 	for _, mechanism := range []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"} {
 		t.Run(mechanism, func(t *testing.T) {
 			c := fake(t, kfake.NumBrokers(1), kfake.EnableSASL(), kfake.Superuser(mechanism, "relay", secret), kfake.SeedTopics(1, "orders"))
-			p := opened(t, c.ListenAddrs(), func(c *Config) { c.SASL = credentials(t, mechanism, secret) })
-			_ = p
+			opened(t, c.ListenAddrs(), func(c *Config) { c.SASL = credentials(t, mechanism, secret) })
 			wrong := made(t, c.ListenAddrs(), func(c *Config) { c.SASL = credentials(t, mechanism, secret+"!") })
 			began := time.Now()
 			err := wrong.Open(within(t, patience))

@@ -181,7 +181,7 @@ func (l *lane) wait(b *batch, d time.Duration) bool {
 	case <-timer.C:
 		return true
 	case <-abandoned:
-	case <-l.p.closing:
+	case <-l.p.callers.Done():
 	}
 	return false
 }

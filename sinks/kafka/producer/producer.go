@@ -17,11 +17,12 @@ type Producer struct {
 	cfg   Config
 	seeds []*broker
 
-	ctx     context.Context // of everything that has no caller
-	cancel  context.CancelFunc
-	closing chan struct{}  // closed when running calls have to end
-	calls   sync.WaitGroup // of callers
-	work    sync.WaitGroup // of the producer's own goroutines; grows only while calls run
+	callers    context.Context // ends when running calls have to
+	endCallers context.CancelCauseFunc
+	ctx        context.Context // of the producer's own work; ends after the calls
+	cancel     context.CancelFunc
+	calls      sync.WaitGroup
+	work       sync.WaitGroup // of the producer's own goroutines; grows only while calls run
 
 	buffers  sync.Pool
 	encoders chan struct{} // a place for each that may compress at the same time
@@ -47,9 +48,10 @@ func New(cfg Config) (*Producer, error) {
 		return nil, fmt.Errorf("kafka producer: %w", err)
 	}
 	p := &Producer{
-		cfg: cfg, closing: make(chan struct{}), encoders: make(chan struct{}, runtime.GOMAXPROCS(0)), ids: make(chan struct{}, 1),
+		cfg: cfg, encoders: make(chan struct{}, runtime.GOMAXPROCS(0)), ids: make(chan struct{}, 1),
 		topics: map[string]*topic{}, brokers: map[int32]*broker{},
 	}
+	p.callers, p.endCallers = context.WithCancelCause(context.Background())
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	for _, addr := range cfg.Brokers {
 		p.seeds = append(p.seeds, &broker{p: p, addr: addr})
@@ -67,12 +69,12 @@ func (p *Producer) Open(ctx context.Context) error {
 }
 
 func (p *Producer) connect(ctx context.Context) *Error {
-	seen, ok := p.enter(false)
-	if !ok {
+	ctx, leave := p.enter(ctx, false)
+	if leave == nil {
 		return closedError()
 	}
-	defer p.calls.Done()
-	if err := p.refresh(ctx, seen); err != nil {
+	defer leave()
+	if err := p.refresh(ctx, p.seen()); err != nil {
 		return err
 	}
 	numbered := p.cfg.Idempotent
@@ -115,15 +117,29 @@ func (p *Producer) Idempotent() bool {
 	return p.numbered
 }
 
-// enter lets a call in unless the producer is closed, or must be open and is not. It gives what the cluster was last asked.
-func (p *Producer) enter(opened bool) (seen uint64, ok bool) {
+// enter lets a call in. Its context is ctx until Close cannot wait any longer; leave is its end. Leave is nil if the
+// producer is closed, or must be open and is not.
+func (p *Producer) enter(ctx context.Context, opened bool) (_ context.Context, leave func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || opened && !p.open {
-		return 0, false
+		return ctx, nil
 	}
 	p.calls.Add(1)
-	return p.generation, true
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(p.callers, func() { cancel(ErrClosed) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+		p.calls.Done()
+	}
+}
+
+// seen is the cluster's latest answer, for refresh.
+func (p *Producer) seen() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.generation
 }
 
 func closedError() *Error {
@@ -132,12 +148,12 @@ func closedError() *Error {
 
 // Health asks a broker who is in the cluster. The error is an *Error.
 func (p *Producer) Health(ctx context.Context) error {
-	seen, ok := p.enter(true)
-	if !ok {
+	ctx, leave := p.enter(ctx, true)
+	if leave == nil {
 		return closedError()
 	}
-	defer p.calls.Done()
-	if err := p.refresh(ctx, seen); err != nil {
+	defer leave()
+	if err := p.refresh(ctx, p.seen()); err != nil {
 		return err
 	}
 	return nil
@@ -160,15 +176,9 @@ func (p *Producer) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		err = fmt.Errorf("close the Kafka producer: running calls were cut short: %w", ctx.Err())
 	}
-	p.mu.Lock()
-	select {
-	case <-p.closing:
-	default:
-		close(p.closing)
-	}
-	p.mu.Unlock()
-	p.cancel()
+	p.endCallers(ErrClosed)
 	<-ended
+	p.cancel()
 	p.work.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
