@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -93,6 +94,7 @@ const (
 	invalidAuthorization  = "28000"
 	noSuchDatabase        = "3D000"
 	tooManyConnections    = "53300"
+	undefinedObject       = "42704"
 )
 
 // reach connects, and makes the pool with which everything else is looked at.
@@ -132,17 +134,26 @@ func (d *doctor) reach(ctx context.Context) bool {
 func unreachable(err error) string {
 	switch sqlState(err) {
 	case invalidPassword, invalidAuthorization:
-		return "correct the user or the password in the dsn, or let them in by pg_hba.conf"
+		return "correct the user or the password in the dsn, or let them in by pg_hba.conf; where that asks for TLS, say so in the dsn (sslmode)"
+	case insufficientPrivilege:
+		return "GRANT CONNECT ON DATABASE to the role of the dsn"
 	case noSuchDatabase:
 		return "create the database, or correct its name in the dsn"
 	case tooManyConnections:
-		return "raise max_connections, or let fewer connections in: a daemon has up to ten for each connector"
+		return "raise max_connections or the CONNECTION LIMIT of the role or the database, or let fewer connections in: a daemon has up to twelve for each connector"
+	case undefinedObject:
+		return "correct the dsn: what it says beside host, user and database are settings of the session"
 	}
+	var untrusted *tls.CertificateVerificationError
 	switch {
 	case errors.Is(err, pgconn.ErrReadOnlyConnection):
 		return "name the primary in the dsn: this server is a standby, or default_transaction_read_only is set for it, the database or the role"
 	case strings.HasPrefix(err.Error(), "dsn "):
 		return "correct the dsn"
+	case errors.As(err, &untrusted):
+		return "let sslrootcert in the dsn name the file of the authority that signed the server's certificate, and host the name the certificate is for"
+	case strings.Contains(err.Error(), "server refused TLS connection"):
+		return "let the server speak TLS (ssl = on), or choose another sslmode in the dsn"
 	default:
 		return "look whether the server runs, whether host and port in the dsn are its, and whether a firewall is in between"
 	}
@@ -232,7 +243,7 @@ func (d *doctor) table(ctx context.Context) error {
 		return nil
 	}
 	d.Fine("table", "%s is there, with the columns that are read", s.table)
-	d.Fine("id", "column %s is unique", s.cols.id)
+	d.Fine("id", "column %s is unique", s.cols.ID)
 	d.src.s, d.src.text = s, s.texts()
 	if lost := s.missing(); lost != nil {
 		what := "initialised"

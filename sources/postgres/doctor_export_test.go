@@ -19,3 +19,6 @@ func JudgeVersion(number int, text string) core.Diagnosis {
 	d.version(number, text)
 	return d.Diagnosis
 }
+
+// Unreachable is what is said to do when a server cannot be used.
+func Unreachable(err error) string { return unreachable(err) }

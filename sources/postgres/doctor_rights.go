@@ -19,10 +19,10 @@ func (s *schema) needed() []right {
 	table := s.table.quoted()
 	list := []right{}
 	c := &s.cols
-	reads := []string{c.order, c.id, c.key, c.route, c.kind, c.payload, c.headers, c.created, c.state, c.deliveries, c.attempts, c.crashes,
-		c.availableAt, c.failingSince, c.lastError, c.publishedAt}
+	reads := []string{c.Order, c.ID, c.Key, c.Route, c.Type, c.Payload, c.Headers, c.Created, c.State, c.Deliveries, c.Attempts, c.Crashes,
+		c.AvailableAt, c.FailingSince, c.LastError, c.PublishedAt}
 	if s.byColumn {
-		reads = append(reads, c.part)
+		reads = append(reads, c.Partition)
 	}
 	for _, h := range s.extra {
 		reads = append(reads, h.Column)
@@ -32,7 +32,7 @@ func (s *schema) needed() []right {
 			list = append(list, right{table, name, "SELECT"})
 		}
 	}
-	for _, name := range []string{c.state, c.availableAt, c.attempts, c.deliveries, c.crashes, c.lastError, c.failingSince, c.publishedAt} {
+	for _, name := range []string{c.State, c.AvailableAt, c.Attempts, c.Deliveries, c.Crashes, c.LastError, c.FailingSince, c.PublishedAt} {
 		list = append(list, right{table, name, "UPDATE"})
 	}
 	if !s.keep {

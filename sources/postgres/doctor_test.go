@@ -2,12 +2,16 @@ package postgres_test
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/scripts/services"
@@ -175,6 +179,9 @@ func TestDoctorOfTheServer(t *testing.T) {
 		"nobody there":     {at(func(u *url.URL) { u.Host = "127.0.0.1:1" }), "whether the server runs"},
 		"read-only":        {with(t, good.DSN, "default_transaction_read_only", "on"), "name the primary"},
 		"no dsn":           {"postgres://a:hunter2@[/", "correct the dsn"},
+		"no TLS":           {with(t, good.DSN, "sslmode", "require"), "choose another sslmode"},
+		"no certificate":   {with(t, with(t, good.DSN, "sslmode", "verify-full"), "sslrootcert", "/nowhere/ca.pem"), "correct the dsn"},
+		"another setting":  {with(t, good.DSN, "sslmood", "off"), "settings of the session"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := good
@@ -185,6 +192,15 @@ func TestDoctorOfTheServer(t *testing.T) {
 				t.Errorf("the password is shown: %+v", d)
 			}
 		})
+	}
+	for code, words := range map[string]string{"42501": "GRANT CONNECT", "53300": "CONNECTION LIMIT"} {
+		if got := postgres.Unreachable(&pgconn.PgError{Code: code}); !strings.Contains(got, words) {
+			t.Errorf("%s: %s", code, got)
+		}
+	}
+	untrusted := &tls.CertificateVerificationError{Err: errors.New("x509: certificate signed by unknown authority")}
+	if got := postgres.Unreachable(fmt.Errorf("connect: %w", untrusted)); !strings.Contains(got, "sslrootcert") {
+		t.Errorf("an unknown authority: %s", got)
 	}
 	old := postgres.JudgeVersion(120022, "12.22")
 	wantFinding(t, old, core.Problem, "version", "12.22", "13")

@@ -78,6 +78,25 @@ func TestThePlanIsTheSameForEveryTable(t *testing.T) {
 	}
 }
 
+// Names of the application's are in the plan as well, and say nothing about it.
+func TestThePlanOfATableWithMisleadingNames(t *testing.T) {
+	cfg := postgres.Config{DSN: services.Postgres(t), Table: schemaOf(t) + ".Sort", Columns: columns("key", "Seq Scan", "type", "Sort Key")}
+	execute(t, `CREATE TABLE `+quoted(cfg)+` (id text PRIMARY KEY, "Seq Scan" text, "Sort Key" text, payload text)`)
+	initialise(t, cfg, postgres.InitOptions{})
+	src := open(t, cfg)
+	plan, err := src.FetchPlan(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := src.CheckPlan(plan); err != nil {
+		t.Errorf("%v:\n%s", err, plan)
+	}
+	bad := strings.Replace(plan, "Index Scan using ", "Sort\n -> Index Scan using ", 1)
+	if err := src.CheckPlan(bad); err == nil {
+		t.Errorf("nothing is wrong with:\n%s", bad)
+	}
+}
+
 // Behind a pooler the sessions have none of our settings.
 func TestThePlanBehindAPooler(t *testing.T) {
 	for shape, make := range shapes {
