@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -144,19 +145,26 @@ func unreachable(err error) string {
 	case undefinedObject:
 		return "correct the dsn: what it says beside host, user and database are settings of the session"
 	}
-	var untrusted *tls.CertificateVerificationError
 	switch {
 	case errors.Is(err, pgconn.ErrReadOnlyConnection):
 		return "name the primary in the dsn: this server is a standby, or default_transaction_read_only is set for it, the database or the role"
 	case strings.HasPrefix(err.Error(), "dsn "):
 		return "correct the dsn"
-	case errors.As(err, &untrusted):
+	case untrusted(err):
 		return "let sslrootcert in the dsn name the file of the authority that signed the server's certificate, and host the name the certificate is for"
 	case strings.Contains(err.Error(), "server refused TLS connection"):
 		return "let the server speak TLS (ssl = on), or choose another sslmode in the dsn"
 	default:
 		return "look whether the server runs, whether host and port in the dsn are its, and whether a firewall is in between"
 	}
+}
+
+// untrusted says that the server's certificate was refused. With sslmode=verify-ca the client looks at it, and not crypto/tls.
+func untrusted(err error) bool {
+	var refused *tls.CertificateVerificationError
+	var authority x509.UnknownAuthorityError
+	var invalid x509.CertificateInvalidError
+	return errors.As(err, &refused) || errors.As(err, &authority) || errors.As(err, &invalid)
 }
 
 func (d *doctor) version(number int, text string) bool {
@@ -340,6 +348,15 @@ func (d *doctor) commitOrder(ctx context.Context) error {
 		return err
 	}
 	d.Fine("commit order", "sequence %s hands out one number at a time", d.src.order.sequence)
+	var slow []string
+	if err := d.src.work.QueryRow(ctx, `SELECT coalesce(array_agg(tgname::text ORDER BY tgname), '{}') FROM pg_trigger
+		WHERE tgrelid = to_regclass($1::text) AND tgenabled <> 'D' AND tgtype::int & 7 = 7`, d.src.s.table.quoted()).Scan(&slow); err != nil { // each row, before, insert
+		return err
+	}
+	if len(slow) > 0 {
+		d.Warn("commit order", fmt.Sprintf("a row has its number before these triggers run: %s. If they take longer than %v before the transaction has written anything, later rows pass it", strings.Join(slow, ", "), barrierGrace),
+			"look what they do, or drop them; a trigger AFTER INSERT does no harm")
+	}
 	return nil
 }
 

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -98,6 +99,11 @@ func TestDoctorOfAnAdoptedTable(t *testing.T) {
 	wantSound(t, d)
 	wantFinding(t, d, core.Fine, "notify")
 	wantFinding(t, d, core.Fine, "commit order")
+	in(t, cfg, `CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN new; END'`,
+		`CREATE TRIGGER harmless AFTER INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION f()`, `CREATE TRIGGER slow BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION f()`)
+	if say := wantFinding(t, postgres.Diagnose(t.Context(), cfg), core.Warning, "commit order", "slow", "20ms").Say; strings.Contains(say, "harmless") {
+		t.Error(say)
+	}
 	if len(d.Leases) != postgres.DefaultPartitions || d.Receipts {
 		t.Errorf("%d leases, receipts %v", len(d.Leases), d.Receipts)
 	}
@@ -198,9 +204,10 @@ func TestDoctorOfTheServer(t *testing.T) {
 			t.Errorf("%s: %s", code, got)
 		}
 	}
-	untrusted := &tls.CertificateVerificationError{Err: errors.New("x509: certificate signed by unknown authority")}
-	if got := postgres.Unreachable(fmt.Errorf("connect: %w", untrusted)); !strings.Contains(got, "sslrootcert") {
-		t.Errorf("an unknown authority: %s", got)
+	for _, refused := range []error{&tls.CertificateVerificationError{Err: errors.New("x509: not this one")}, x509.UnknownAuthorityError{}, x509.CertificateInvalidError{}} {
+		if got := postgres.Unreachable(fmt.Errorf("connect: %w", refused)); !strings.Contains(got, "sslrootcert") {
+			t.Errorf("%T: %s", refused, got)
+		}
 	}
 	old := postgres.JudgeVersion(120022, "12.22")
 	wantFinding(t, old, core.Problem, "version", "12.22", "13")

@@ -34,22 +34,25 @@ func (src *Source) FetchPlan(ctx context.Context, part int) (string, error) {
 // others say conditions, with names of the application's, which may be any.
 func (src *Source) CheckPlan(plan string) error {
 	index := src.s.objectName("pending")
-	used := false
+	var used, whole, sorted bool
 	for i, line := range strings.Split(plan, "\n") {
 		node, isNode := strings.CutPrefix(strings.TrimSpace(line), "->")
 		if !isNode && i > 0 {
 			continue
 		}
-		switch node = strings.TrimSpace(node); {
-		case strings.HasPrefix(node, "Seq Scan"), strings.HasPrefix(node, "Parallel Seq Scan"):
-			return fmt.Errorf("the fetch reads the whole table %s", src.s.table)
-		case strings.HasPrefix(node, "Sort"), strings.HasPrefix(node, "Incremental Sort"):
-			return fmt.Errorf("the fetch sorts rows of table %s", src.s.table)
-		}
+		node = strings.TrimSpace(node)
+		whole = whole || strings.HasPrefix(node, "Seq Scan") || strings.HasPrefix(node, "Parallel Seq Scan")
+		sorted = sorted || strings.HasPrefix(node, "Sort") || strings.HasPrefix(node, "Incremental Sort")
 		used = used || strings.Contains(node, " using "+index+" ") || strings.Contains(node, " using "+quote(index)+" ")
 	}
-	if !used {
+	switch {
+	case whole:
+		return fmt.Errorf("the fetch reads the whole table %s", src.s.table)
+	case sorted:
+		return fmt.Errorf("the fetch sorts rows of table %s", src.s.table)
+	case !used:
 		return fmt.Errorf("the fetch does not use the index %s", index)
+	default:
+		return nil
 	}
-	return nil
 }
