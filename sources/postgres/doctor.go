@@ -17,18 +17,17 @@ import (
 	"github.com/connectd/connectd/core"
 )
 
-const (
-	checkLimit = 5 * time.Second // for one thing that is looked at
-	doctorPool = 2               // connections that look
-)
+// doctorPool is how many connections look.
+const doctorPool = 2
 
-// thresholds are above which something is worth a warning.
+// thresholds are above which something is worth a warning, or the time for a look is over.
 type thresholds struct {
+	check       time.Duration // one thing that is looked at
 	transaction time.Duration // one that has been open longer
 	dead        int64         // rows that are dead and not yet vacuumed
 }
 
-var usual = thresholds{transaction: time.Minute, dead: 200_000}
+var usual = thresholds{check: 5 * time.Second, transaction: time.Minute, dead: 200_000}
 
 // doctor looks at one outbox table.
 type doctor struct {
@@ -74,7 +73,7 @@ func diagnose(ctx context.Context, cfg Config, t thresholds) core.Diagnosis {
 
 // check runs one look. Its error is a problem.
 func (d *doctor) check(ctx context.Context, what string, look func(context.Context) error) bool {
-	ctx, cancel := context.WithTimeout(ctx, checkLimit)
+	ctx, cancel := context.WithTimeout(ctx, d.thresholds.check)
 	defer cancel()
 	err := look(ctx)
 	switch {
@@ -82,7 +81,7 @@ func (d *doctor) check(ctx context.Context, what string, look func(context.Conte
 	case sqlState(err) == insufficientPrivilege:
 		d.Fault("rights", err.Error(), "grant the role of the dsn USAGE on the schema, and SELECT, INSERT, UPDATE and DELETE on the outbox table and on the tables connectd_*")
 	case errors.Is(err, context.DeadlineExceeded):
-		d.Fault(what, fmt.Sprintf("no answer within %v: %v", checkLimit, err), "look in pg_stat_activity and pg_locks for who locks the table, such as an ALTER TABLE, or what else keeps the server busy")
+		d.Fault(what, fmt.Sprintf("no answer within %v: %v", d.thresholds.check, err), "look in pg_stat_activity and pg_locks for who locks the table, such as an ALTER TABLE, or what else keeps the server busy")
 	default:
 		d.Fault(what, err.Error(), "look whether the server still runs and into its log, and try again")
 	}
@@ -101,7 +100,7 @@ const (
 
 // reach connects, and makes the pool with which everything else is looked at.
 func (d *doctor) reach(ctx context.Context) bool {
-	reaching, cancel := context.WithTimeout(ctx, checkLimit)
+	reaching, cancel := context.WithTimeout(ctx, d.thresholds.check)
 	defer cancel()
 	srv, conn, err := reach(reaching, d.cfg)
 	if err != nil {
