@@ -86,6 +86,7 @@ func TestMessages(t *testing.T) {
 		{`,"topic":"t","partition":"{header:p|3}"`, plain, "t/3 \"order-7\"\n" + plainHeaders + `{"total":12.50}`},
 
 		// headers
+		{`,"topic":"t"`, func(r *core.Record) { plain(r); r.CreatedAt = time.Time{} }, "t/-1 \"order-7\"\nconnectd-id: c-1\nconnectd-delivery: 1\nconnectd-epoch: 3\n" + `{"total":12.50}`},
 		{`,"topic":"t"`, func(r *core.Record) { plain(r); r.Deliveries = 2 }, "t/-1 \"order-7\"\nconnectd-id: c-1\nconnectd-delivery: 2\n" +
 			"connectd-possible-duplicate: true\nconnectd-epoch: 3\nconnectd-created-at: 2026-03-29T01:30:00.123456Z\n" + `{"total":12.50}`},
 		{`,"topic":"t","headers":{"b":"{id}","a":"ü"}`, func(r *core.Record) {

@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/tlsfiles/tlstest"
 	"github.com/connectd/connectd/sinks/sinktest"
 )
 
@@ -24,7 +25,7 @@ import (
 type fake struct {
 	*kfake.Cluster
 	t         testing.TB
-	authority *authority
+	authority *tlstest.Authority
 	options   []kgo.Opt // of its administrator
 }
 
@@ -36,13 +37,13 @@ const (
 // newFake starts one. The user connectd may do nothing but what the ACLs say.
 func newFake(t testing.TB, mechanism string, acls []kfake.ACL, options ...kfake.Opt) *fake {
 	t.Helper()
-	a := newAuthority(t)
+	a := tlstest.New(t)
 	f := &fake{t: t, authority: a, options: []kgo.Opt{
-		kgo.DialTLSConfig(&tls.Config{RootCAs: a.pool()}),
+		kgo.DialTLSConfig(&tls.Config{RootCAs: a.Pool()}),
 		kgo.SASL(scram.Auth{User: "admin", Pass: adminPassword}.AsSha256Mechanism()),
 	}}
 	options = append(options, kfake.NumBrokers(1), kfake.EnableSASL(), kfake.EnableACLs(),
-		kfake.TLS(&tls.Config{Certificates: []tls.Certificate{a.server(t)}}),
+		kfake.TLS(&tls.Config{Certificates: []tls.Certificate{a.Issue(t, tlstest.Leaf{})}}),
 		kfake.Superuser("SCRAM-SHA-256", "admin", adminPassword), kfake.User(mechanism, "connectd", userPassword, acls...))
 	var err error
 	if f.Cluster, err = kfake.NewCluster(options...); err != nil {
@@ -59,7 +60,7 @@ func (f *fake) settings(mechanism, password, others string) []byte {
 		f.t.Fatal(err)
 	}
 	return fmt.Appendf(nil, `{"brokers": %s, "tls": {"ca_file": %q}, "sasl": {"mechanism": %q, "username": "connectd", %s}%s}`,
-		brokers, f.authority.file, mechanism, password, others)
+		brokers, f.authority.File, mechanism, password, others)
 }
 
 func inline(password string) string { return fmt.Sprintf(`"password": %q`, password) }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/connectd/connectd/core/tlsfiles/tlstest"
 )
 
 const to = `, "topic": "orders"`
@@ -124,27 +126,27 @@ func (f *fake) cut() {
 }
 
 func TestTLS(t *testing.T) {
-	a := newAuthority(t)
+	a := tlstest.New(t)
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"), kfake.TLS(&tls.Config{
-		Certificates: []tls.Certificate{a.server(t)}, ClientCAs: a.pool(), ClientAuth: tls.RequireAndVerifyClientCert,
+		Certificates: []tls.Certificate{a.Issue(t, tlstest.Leaf{})}, ClientCAs: a.Pool(), ClientAuth: tls.RequireAndVerifyClientCert,
 	}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(cluster.Close)
-	cert, key := a.client(t)
+	cert, key := tlstest.Write(t, t.TempDir(), a.Issue(t, tlstest.Leaf{User: "connectd"}))
 	settings := func(tls string) []byte {
 		return fmt.Appendf(nil, `{"brokers": [%q], "topic": "orders"%s}`, cluster.ListenAddrs()[0], tls)
 	}
-	mutual := settings(fmt.Sprintf(`, "tls": {"ca_file": %q, "cert_file": %q, "key_file": %q}`, a.file, cert, key))
+	mutual := settings(fmt.Sprintf(`, "tls": {"ca_file": %q, "cert_file": %q, "key_file": %q}`, a.File, cert, key))
 	if got := delivered(t, soon(t), opened(t, mutual), rows("a1")); got != "delivered " {
 		t.Error(got)
 	}
 	for name, test := range map[string]struct{ tls, want string }{
-		"nobody":            {fmt.Sprintf(`, "tls": {"ca_file": %q}`, a.file), "certificate"},
+		"nobody":            {fmt.Sprintf(`, "tls": {"ca_file": %q}`, a.File), "certificate"},
 		"no TLS":            {"", "a listener with TLS"},
-		"another authority": {fmt.Sprintf(`, "tls": {"ca_file": %q, "cert_file": %q, "key_file": %q}`, newAuthority(t).file, cert, key), "unknown authority"},
-		"another name": {fmt.Sprintf(`, "tls": {"ca_file": %q, "cert_file": %q, "key_file": %q, "server_name": "kafka.example.com"}`, a.file, cert, key),
+		"another authority": {fmt.Sprintf(`, "tls": {"ca_file": %q, "cert_file": %q, "key_file": %q}`, tlstest.New(t).File, cert, key), "unknown authority"},
+		"another name": {fmt.Sprintf(`, "tls": {"ca_file": %q, "cert_file": %q, "key_file": %q, "server_name": "kafka.example.com"}`, a.File, cert, key),
 			"kafka.example.com"},
 		"no file": {`, "tls": {"ca_file": "/no/such/file"}`, "/no/such/file"},
 	} {
