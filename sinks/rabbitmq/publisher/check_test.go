@@ -171,6 +171,26 @@ func TestAReturnIsFoundAgain(t *testing.T) {
 	}
 }
 
+// An entry that is settled stays listed for a while.
+func TestACallGivesUpWhatIsOpen(t *testing.T) {
+	messages := []*Message{{Key: "a", Keyed: true}, {Key: "b", Keyed: true}, {Key: "b", Keyed: true}, {Key: "c", Keyed: true}}
+	c := newCall(messages, make([]Result, len(messages)))
+	l := newLane(&session{}, 10)
+	for _, i := range []int{1, 0, 3} {
+		l.flight.add(&c.items[i], nil, time.Time{})
+	}
+	if next := l.flight.settle(&l.flight.all[0], nil); next != &c.items[2] {
+		t.Fatal("not the key's next message")
+	}
+	l.ready = append(l.ready, &c.items[2])
+	l.flight.compact()
+	l.drop(c)
+	<-c.done
+	if got := fmt.Sprint(outcomes(c.taken())); got != "[timeout? ok not_attempted timeout?]" {
+		t.Fatal(got)
+	}
+}
+
 func TestBackoff(t *testing.T) {
 	b := Backoff{Min: time.Second, Max: 10 * time.Second}
 	for n, want := range []float64{1, 2, 4, 8, 10, 10} {

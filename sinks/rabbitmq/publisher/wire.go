@@ -6,19 +6,10 @@ import (
 )
 
 // wire is the TCP connection beneath TLS and AMQP. The client library does not bound its writes, and holds locks while it
-// writes that its own shutdown needs: without these two rules a write that blocks would block for ever.
+// writes that its own shutdown needs.
 type wire struct {
 	*net.TCPConn
 	patience time.Duration // for a write
-}
-
-// Read ends the connection when nothing can be read any more, and with it a write that blocks.
-func (w *wire) Read(p []byte) (int, error) {
-	n, err := w.TCPConn.Read(p)
-	if err != nil {
-		w.kill()
-	}
-	return n, err
 }
 
 // Write fails when it takes longer than a blocked broker is waited for.
