@@ -68,16 +68,25 @@ func consume(ctx context.Context, db *sql.DB, broker, prefix string) (err error)
 		case err != nil:
 			return fmt.Errorf("read from Kafka: %w", err)
 		}
-		id := header(message, "connectd-id")
-		first, err := handle(ctx, db, id, string(message.Key), header(message, "connectd-type"))
-		if err != nil {
-			return fmt.Errorf("handle %s: %w", id, err)
-		}
-		show(message, strings.TrimPrefix(message.Topic, prefix), id, first)
-		if err := reader.CommitMessages(ctx, message); err != nil {
-			return fmt.Errorf("commit the offset of %s: %w", id, err)
+		if err := take(ctx, db, reader, message); err != nil {
+			return fmt.Errorf("handle %s: %w", header(message, "connectd-id"), err)
 		}
 	}
+}
+
+// take handles a message and commits its offset. Once begun, it is done also when the program is asked to end.
+func take(ctx context.Context, db *sql.DB, reader *kafka.Reader, m kafka.Message) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	first, err := handle(ctx, db, header(m, "connectd-id"), string(m.Key), header(m, "connectd-type"))
+	if err != nil {
+		return err
+	}
+	if err := reader.CommitMessages(ctx, m); err != nil {
+		return fmt.Errorf("commit its offset: %w", err)
+	}
+	show(m, first)
+	return nil
 }
 
 // handle does what a command asks for, here: it counts. It does nothing and returns false when that has been done before.
@@ -110,8 +119,9 @@ func header(m kafka.Message, name string) string {
 	return ""
 }
 
-func show(m kafka.Message, topic, id string, first bool) {
-	fmt.Printf("%s/%d@%d  %s  %s", topic, m.Partition, m.Offset, m.Key, id)
+func show(m kafka.Message, first bool) {
+	topic := strings.TrimPrefix(m.Topic, os.Getenv("TOPIC_PREFIX"))
+	fmt.Printf("%s/%d@%d  %s  %s", topic, m.Partition, m.Offset, m.Key, header(m, "connectd-id"))
 	if header(m, "connectd-possible-duplicate") == "true" {
 		fmt.Print("  possible duplicate")
 	}
