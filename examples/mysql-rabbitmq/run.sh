@@ -134,6 +134,7 @@ await repeated 4
 order 4
 await handled 16
 await nothing_pending
+await running
 echo '$ connectd status'
 "$CONNECTD" status
 echo '$ cat consumer.log'

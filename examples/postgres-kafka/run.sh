@@ -68,6 +68,7 @@ end() { # PROCESS
 	wait "$1" || { cat "$work"/*.log >&2; exit 1; }
 }
 arrived() { [ "$(grep -c @ consumer.log)" = "$1" ]; }
+running() { "$CONNECTD" status | grep -q running; }
 nothing_pending() { [ "$("$CONNECTD" rows list --state pending --json)" = "[]" ]; }
 
 echo '$ connectd check'
@@ -108,6 +109,7 @@ echo '$ shop order 3'
 "$SHOP" order 3
 await arrived 24
 await nothing_pending
+await running
 echo '$ connectd status'
 "$CONNECTD" status
 echo '$ cat consumer.log'
