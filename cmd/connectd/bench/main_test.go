@@ -78,9 +78,10 @@ func BenchmarkGoals(b *testing.B) {
 	}
 }
 
+const postgresDSN = "CONNECTD_TEST_POSTGRES_DSN"
+
 // benchmarkServers measures on the database servers whose addresses are in the environment.
 func benchmarkServers(b *testing.B, p programs, r *report) {
-	const postgresDSN = "CONNECTD_TEST_POSTGRES_DSN"
 	pg, found := openServer(b, "PostgreSQL", "postgres", "pgx", postgresDSN)
 	if found && pg.ours {
 		defer tunePostgres(b, pg)()
@@ -95,6 +96,7 @@ func benchmarkServers(b *testing.B, p programs, r *report) {
 		{"postgres-snapshot", "PostgreSQL beside a held snapshot", benchmarkPostgresSnapshot},
 		{"postgres-producers", "PostgreSQL producers beside the relay", benchmarkPostgresProducers},
 		{"postgres-latency", "PostgreSQL, commit → delivered", benchmarkPostgresLatency},
+		{"postgres-kafka", postgresKafka, benchmarkPostgresKafka},
 	} {
 		b.Run(each.name, r.withServer(p, pg, each.figures, postgresDSN, each.f))
 	}
