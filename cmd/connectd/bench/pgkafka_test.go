@@ -99,6 +99,12 @@ func commitToReadable(b *testing.B, p programs, s *server, brokers []string, rat
 	d.insertTimed(b, committed, rate, each, connections)
 	took := time.Since(began)
 	at := <-read
+	means := map[string]float64{}
+	for _, of := range []string{"read", "step", "call"} {
+		name := "connectd_" + of + "_duration_seconds"
+		m := setup.metrics(b, name)
+		means[of] = 1000 * m[name+`_sum{connector="bench"}`] / m[name+`_count{connector="bench"}`]
+	}
 	run.stop()
 	if len(at) != rows {
 		b.Fatalf("%d of %d rows were read", len(at), rows)
@@ -114,6 +120,9 @@ func commitToReadable(b *testing.B, p programs, s *server, brokers []string, rat
 	const name = postgresKafka + ", commit → readable at a tenth of that rate, p50"
 	r.add(name, "", "ms", atMost(20), milliseconds(waits[rows/2]))
 	r.add("  p99", name, "ms", goal{}, milliseconds(waits[rows*99/100]))
+	r.add("  of it a read of the outbox, mean", name, "ms", goal{}, means["read"])
+	r.add("  of it a step: settle and announce, mean", name, "ms", goal{}, means["step"])
+	r.add("  of it a call of the sink, mean", name, "ms", goal{}, means["call"])
 	r.add("  rows in", name, "rows/s", goal{}, float64(rows)/took.Seconds())
 }
 
