@@ -172,7 +172,7 @@ func (l *bareLane) produce(ctx context.Context, records []kafka.Record) error {
 	if len(records) == 0 {
 		return nil
 	}
-	const most = 900 // a request's records, so that it stays below what a broker takes by default
+	const most = 800 // a request's records, so that it stays below what a broker takes by default
 	l.mu.Lock()
 	mine := l.waiting
 	if mine == nil || len(mine.records)+len(records) > most {
