@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 
@@ -73,6 +74,7 @@ func (b *broker) produce(a *attempt) {
 // serve sends what waits until nothing does.
 func (b *broker) serve() {
 	defer b.p.work.Done()
+	runtime.Gosched() // a call's lanes begin together: those that are about to come go in the same request
 	for group := b.take(); len(group) > 0; group = b.take() {
 		b.send(group)
 	}
