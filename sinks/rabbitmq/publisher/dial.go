@@ -130,6 +130,7 @@ func (d *dialer) secure(ctx context.Context, w *wire, endpoint string) (net.Conn
 func (d *dialer) prepare(ctx context.Context, s *session) error {
 	lanes, window := d.p.config.Lanes, d.p.config.Window
 	if d.careful {
+		// One message at a time: if the connection is closed again, the message is known.
 		const messages = 1000
 		lanes = 1
 		s.careful.Store(messages)
@@ -193,7 +194,7 @@ type external struct{}
 func (external) Mechanism() string { return "EXTERNAL" }
 func (external) Response() string  { return "" }
 
-// backoff is how long to wait before round n, from 0.
+// wait is how long to wait before round n, from 0; random is in [0, 1).
 func (b Backoff) wait(n int, random float64) time.Duration {
 	longest := b.Min << min(n, 20)
 	if longest > b.Max || longest <= 0 {

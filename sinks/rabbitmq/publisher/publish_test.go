@@ -296,6 +296,8 @@ func TestASearchRepeatsLittle(t *testing.T) {
 	queue := b.queue(amqp.Table{"x-queue-type": "quorum"})
 	c := configFor(t, rabbit(t))
 	c.Lanes, c.Window = 1, 10
+	again := 0
+	c.MarkRepeat = func(*amqp.Publishing) { again++ } // by the one lane
 	p := opened(t, c)
 	p.user.Store(nil)
 	var messages []*Message
@@ -309,6 +311,9 @@ func TestASearchRepeatsLittle(t *testing.T) {
 	got := len(b.read(queue, 99))
 	if got > 99+9 {
 		t.Fatalf("%d messages of 99", got)
+	}
+	if again > 10 {
+		t.Fatalf("%d messages were sent again", again)
 	}
 	t.Logf("%d repeats", got-99)
 }

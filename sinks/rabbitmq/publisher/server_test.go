@@ -22,6 +22,7 @@ func TestABrokerInTrouble(t *testing.T) {
 	t.Run("it wants no messages", func(t *testing.T) { testBlocked(t, own) })
 	t.Run("it blocks a connection for too long", func(t *testing.T) { testBlockedTooLong(t, own) })
 	t.Run("a queue does not answer", func(t *testing.T) { testSilentQueue(t, own) })
+	t.Run("a message is too large for it", func(t *testing.T) { testTooLarge(t, own) })
 	t.Run("it closes the connection", func(t *testing.T) { testForcedClose(t, own) })
 	t.Run("it is killed", func(t *testing.T) { testKilled(t, own, queue) })
 }
@@ -77,6 +78,12 @@ func testBlocked(t *testing.T, own *services.Servers) {
 	other := opened(t, configFor(t, own.RabbitMQ())) // connects, and knows it at once
 	if got := outcomes(publish(t, other, to(queue, "k", "never"))); got[0] != "blocked" {
 		t.Fatal(got)
+	}
+
+	start = time.Now()
+	shut(t, other)
+	if took := time.Since(start); took > 5*time.Second {
+		t.Fatalf("Close took %v", took)
 	}
 
 	alarm(own, false)
@@ -140,7 +147,27 @@ func testSilentQueue(t *testing.T, own *services.Servers) {
 	eventually(t, "it goes on", func() bool { return publish(t, p, to(silent, "s", "s1"))[0].Err == nil })
 }
 
-// writer publishes the messages of some keys again and again, until all are delivered, as an engine does.
+// The broker's limit is its own; it closes the channel.
+func testTooLarge(t *testing.T, own *services.Servers) {
+	b := brokerAt(t, own.RabbitMQ())
+	queue := b.queue(nil)
+	limit := func(bytes int) {
+		own.RabbitMQCtl("eval", fmt.Sprintf("application:set_env(rabbit, max_message_size, %[1]d), persistent_term:put(max_message_size, %[1]d).", bytes))
+	}
+	limit(2000)
+	defer limit(134217728)
+	p := opened(t, configFor(t, own.RabbitMQ()))
+	large := to(queue, "large", "large")
+	large.Publishing.Body = make([]byte, 3000)
+	results := publish(t, p, to(queue, "a", "1"), large, to(queue, "b", "2"), to(queue, "large", "behind"))
+	got := count(results)
+	if got["ok"] != 2 || results[1].Err == nil || results[1].Err.Kind != KindPrecondition || got["not_attempted"] != 1 {
+		t.Fatal(got, results[1].Err)
+	}
+	t.Log(results[1].Err)
+}
+
+// write publishes the messages of some keys again and again, until all are delivered, as an engine does.
 func write(t *testing.T, p *Publisher, queue string, writer, keys, each int, unknown *atomic.Int64) {
 	next := make([]int, keys)
 	const patience = 2 * time.Minute
