@@ -99,7 +99,7 @@ func (j *judge) outcome(e *publisher.Error, full, marked bool) core.Outcome {
 			return buried(o)
 		}
 	case publisher.KindRefused:
-		return j.refused(o, marked)
+		return j.refused(o, e.OfExchange, marked)
 	case publisher.KindNack:
 		if full {
 			return later(o, j.scope(core.ScopeSink), pauseFull)
@@ -129,8 +129,12 @@ func (j *judge) outcome(e *publisher.Error, full, marked bool) core.Outcome {
 
 // refused is for a right that lacks. Nothing is charged for it: all records wait, or those of a key whose row chose the
 // target. Of the latter, one that may have been sent before the right was taken away is charged once, to be marked.
-func (j *judge) refused(o core.Outcome, marked bool) core.Outcome {
-	if o.Scope = j.scope(core.ScopeSink); o.Scope == core.ScopeSink {
+func (j *judge) refused(o core.Outcome, ofExchange, marked bool) core.Outcome {
+	o.Scope = j.scope(core.ScopeSink)
+	if ofExchange && j.fixed.exchange {
+		o.Scope = core.ScopeSink
+	}
+	if o.Scope == core.ScopeSink {
 		return o
 	}
 	j.tell(o.Message)

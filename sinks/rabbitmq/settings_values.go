@@ -3,6 +3,7 @@ package rabbitmq
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 )
 
@@ -27,7 +28,11 @@ func (k kind) value(text string) (any, error) {
 	case "int":
 		v, err = strconv.ParseInt(text, 10, 64)
 	case "float":
-		v, err = strconv.ParseFloat(text, 64)
+		var f float64
+		if f, err = strconv.ParseFloat(text, 64); math.IsNaN(f) || math.IsInf(f, 0) {
+			err = strconv.ErrRange // RabbitMQ closes the connection when it gets one
+		}
+		v = f
 	case "bool":
 		v, err = text == "true", nil
 		if text != "true" && text != "false" {

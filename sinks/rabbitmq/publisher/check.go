@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -16,7 +17,7 @@ import (
 // configured frame size.
 //
 // A text field has 255 bytes of UTF-8 at most; all properties and headers together fit one frame; a header's value is of a
-// type that the protocol has, an int within 32 bits; CC and BCC are arrays of strings; an expiration is a number of
+// type that the protocol has, an int within 32 bits, a float finite; CC and BCC are arrays of strings; an expiration is a number of
 // milliseconds; the user id is the name of the user who is logged in.
 func (p *Publisher) Check(m *Message) error {
 	content := &m.Publishing
@@ -30,6 +31,9 @@ func (p *Publisher) Check(m *Message) error {
 			return fmt.Errorf("the %s %w", field.name, err)
 		}
 	}
+	if m.Exchange == "" && strings.HasPrefix(m.RoutingKey, directReply) {
+		return errors.New("the routing key is one by which a client is answered on its own channel (direct reply-to), and no queue")
+	}
 	if err := p.checkProperties(content); err != nil {
 		return err
 	}
@@ -42,6 +46,10 @@ func (p *Publisher) Check(m *Message) error {
 	}
 	return nil
 }
+
+// directReply begins the routing keys of the default exchange with which RabbitMQ passes a message to another client's channel
+// without storing it, and closes the connection if the rest is malformed. https://www.rabbitmq.com/docs/direct-reply-to
+const directReply = "amq.rabbitmq.reply-to."
 
 func (p *Publisher) checkProperties(content *amqp.Publishing) error {
 	const longest = math.MaxUint32 // of RabbitMQ, in milliseconds
@@ -83,6 +91,14 @@ func checkShort(text string) error {
 		return fmt.Errorf("has %d bytes, at most %d are possible", len(text), math.MaxUint8)
 	case !utf8.ValidString(text):
 		return errors.New("is not UTF-8")
+	}
+	return nil
+}
+
+// checkFinite refuses what Erlang has no numbers for: RabbitMQ closes the connection when it gets one.
+func checkFinite(f float64) error {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return errors.New("is no finite number")
 	}
 	return nil
 }
@@ -141,9 +157,13 @@ func valueSize(value any, depth int) (int, error) {
 			return 0, errors.New("is an int that needs more than 32 bits")
 		}
 		return kind + 4, nil
-	case int32, uint32, float32:
+	case float32:
+		return kind + 4, checkFinite(float64(v))
+	case float64:
+		return kind + 8, checkFinite(v)
+	case int32, uint32:
 		return kind + 4, nil
-	case int64, float64:
+	case int64:
 		return kind + 8, nil
 	case time.Time:
 		return kind + 8, nil

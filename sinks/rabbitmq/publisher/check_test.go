@@ -2,6 +2,7 @@ package publisher
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"strings"
 	"testing"
@@ -50,6 +51,10 @@ func TestCheck(t *testing.T) {
 		{"a name", func(m *Message) { m.Publishing.Headers[long] = "" }, "the name of a header has 256 bytes"},
 		{"a type", func(m *Message) { m.Publishing.Headers["h"] = uint64(1) }, `the header "h" has a value of type uint64`},
 		{"a large int", func(m *Message) { m.Publishing.Headers["h"] = 1 << 40 }, "more than 32 bits"},
+		{"no number", func(m *Message) { m.Publishing.Headers["h"] = math.NaN() }, "no finite number"},
+		{"an infinite number", func(m *Message) { m.Publishing.Headers["h"] = []any{float32(math.Inf(-1))} }, "no finite number"},
+		{"a direct reply", func(m *Message) { m.RoutingKey = "amq.rabbitmq.reply-to.g1h2AA.x" }, "direct reply-to"},
+		{"no direct reply", func(m *Message) { m.Exchange, m.RoutingKey = "shop", "amq.rabbitmq.reply-to.g1h2AA.x" }, ""},
 		{"a type within", func(m *Message) { m.Publishing.Headers["h"] = []any{amqp.Table{"i": struct{}{}}} }, `"i" has a value of type struct`},
 		{"nested", func(m *Message) { m.Publishing.Headers["h"] = nested }, "nested more than 32 deep"},
 		{"large headers", func(m *Message) { m.Publishing.Headers["h"] = strings.Repeat("x", 131072) }, "frame_max"},

@@ -261,6 +261,40 @@ func TestAMessageThatKillsTheConnection(t *testing.T) {
 	t.Log(found)
 }
 
+// A message at which the broker itself fails is found as well. It is not condemned: the broker may have had another reason.
+func TestAMessageAtWhichTheBrokerFails(t *testing.T) {
+	b := shared(t)
+	queue := b.queue(nil)
+	p := opened(t, configFor(t, rabbit(t)))
+	var messages []*Message
+	for i := range 50 {
+		messages = append(messages, to(queue, fmt.Sprint(i), fmt.Sprint(i)))
+	}
+	// RabbitMQ 3.10 takes what is behind this for the address of a client, and fails: 541 INTERNAL_ERROR.
+	messages[20].Publishing.Headers = amqp.Table{"CC": []any{directReply + "g1h2AA.x"}}
+	left := messages
+	var found *Error
+	eventually(t, "the others go on", func() bool {
+		var failed []*Message
+		for i, r := range publish(t, p, left...) {
+			switch {
+			case r.Err == nil:
+			case r.Err.Kind == KindChannel:
+				if found = r.Err; left[i] != messages[20] {
+					t.Fatalf("message %s is blamed", left[i].Publishing.MessageId)
+				}
+			default:
+				failed = append(failed, left[i])
+			}
+		}
+		left = failed
+		return len(left) == 0
+	})
+	if found == nil || !found.Unknown || found.Code != amqp.InternalError {
+		t.Fatalf("the message was not found: %+v", found)
+	}
+}
+
 func TestTLS(t *testing.T) {
 	b := shared(t)
 	queue := b.queue(nil)

@@ -27,7 +27,8 @@ const (
 	// KindPrecondition is a message that the broker will never take; of a connection: what Topology declares exists already
 	// and is different.
 	KindPrecondition Kind = "precondition"
-	// KindChannel is a message whose channel was closed for a reason that does not name it.
+	// KindChannel is a message whose channel was closed for a reason that does not name it, or that was alone when an
+	// internal error of the broker ended the connection.
 	KindChannel Kind = "channel"
 	// KindConnection is a message whose connection was lost, or for which there was none.
 	KindConnection Kind = "connection"
@@ -47,6 +48,8 @@ type Error struct {
 	Unknown bool
 	// Connecting says that a connection could not be made: that holds for every message.
 	Connecting bool
+	// OfExchange says that the broker named the message's exchange as the reason: whatever goes there fails so.
+	OfExchange bool
 	// Code is the reply code of AMQP 0-9-1 if the broker gave one, else 0: 403, 404, 406, 312.
 	Code int
 	// Text says it for people. It may have the broker's own words, which name exchanges, routing keys, users and virtual
@@ -62,6 +65,20 @@ var errClosed = &Error{Kind: KindConnection, Text: "the publisher is closed"}
 // https://www.rabbitmq.com/amqp-0-9-1-reference.html#constants
 var hard = map[int]bool{
 	amqp.FrameError: true, amqp.SyntaxError: true, amqp.CommandInvalid: true, amqp.UnexpectedFrame: true, amqp.NotImplemented: true,
+}
+
+// suspicious says that the broker may have closed the connection because of a message. An internal error may be the
+// broker's own trouble as well, so that no message is condemned for it.
+func suspicious(code int) bool { return hard[code] || code == amqp.InternalError }
+
+// culprit is what is said of a message that was alone when the broker closed the connection for a suspicious reason, after it
+// had done so before.
+func (e *Error) culprit() *Error {
+	c := &Error{Kind: KindPrecondition, Code: e.Code, Text: "RabbitMQ closes the connection when it gets this message: " + e.Text}
+	if e.Code == amqp.InternalError {
+		c.Kind, c.Unknown = KindChannel, true
+	}
+	return c
 }
 
 // exception is what the broker gave as the reason for closing a channel.

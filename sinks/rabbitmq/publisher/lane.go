@@ -257,9 +257,8 @@ func (l *lane) finish() {
 	l.ready = append(l.ready, incoming...)
 	l.sweepLast() // first: what follows a delivered message is ready now
 	cause := l.s.cause
-	if l.s.careful.Load() > 0 && hard[cause.Code] && l.flight.open == 1 {
-		// It was alone, and it happened before.
-		cause = &Error{Kind: KindPrecondition, Code: cause.Code, Text: "RabbitMQ closes the connection when it gets this message: " + cause.Text}
+	if l.s.careful.Load() > 0 && suspicious(cause.Code) && l.flight.open == 1 {
+		cause = cause.culprit()
 	}
 	l.flight.settleAll(cause.unknown())
 	l.failAll(l.s.cause)

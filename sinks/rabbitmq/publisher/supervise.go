@@ -24,7 +24,7 @@ func (p *Publisher) supervise(ctx context.Context, d *dialer, s *session) {
 			return
 		}
 		p.log.Warn("the connection to RabbitMQ is gone", "endpoint", s.endpoint, "reason", s.cause.Text)
-		d.careful = hard[s.cause.Code]
+		d.careful = suspicious(s.cause.Code)
 		const settled = time.Minute
 		if time.Since(connected) >= settled {
 			rounds = 0

@@ -179,6 +179,9 @@ func (l *lane) blame(err *Error, text string) bool {
 	if len(found) == 0 {
 		return false
 	}
+	named := *err
+	named.OfExchange = true
+	err = &named
 	verdict := err
 	if len(found) > 1 {
 		verdict = err.unknown()
