@@ -103,7 +103,8 @@ func (d *delivery) send(ctx context.Context, w wave) {
 	}
 	results := d.courier.wire.Produce(ctx, messages)
 	for n, o := range d.courier.judge.call(results) {
-		if i := places[n]; !results[n].NotSent || !d.behind(i, d.held) {
+		// The first of a key that fails says why; one behind it that is surely not written is not charged for that.
+		if i := places[n]; o.Kind == core.Delivered || o.Unknown || !d.behind(i, d.held) {
 			d.settle(i, o, d.held)
 		}
 	}

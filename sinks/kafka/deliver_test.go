@@ -16,6 +16,7 @@ import (
 // scripted is a wire that refuses what it is told to, by the message's value, with what comes behind it.
 type scripted struct {
 	refuse map[string]*producer.Error
+	each   bool // nothing is held back: a whole topic is refused, or a batch is
 	calls  []string
 }
 
@@ -31,7 +32,7 @@ func (w *scripted) Produce(_ context.Context, messages []*producer.Message) []pr
 		case stopped[lane]:
 			results[i] = producer.Result{NotSent: true, Err: &producer.Error{Text: "behind"}}
 		case err != nil:
-			results[i].Err, stopped[lane] = err, m.Key != nil
+			results[i].Err, stopped[lane] = err, m.Key != nil && !w.each
 		default:
 			sent = append(sent, m.Topic+":"+string(m.Value))
 		}
@@ -61,6 +62,24 @@ func TestNothingSent(t *testing.T) {
 	}
 	const first, behind = "retryable key no_leader", "not_attempted behind"
 	if want := []string{first, first, behind, first, behind, first}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// When several records of a key fail alike, the first says why and the others are behind it: they are not charged, and not
+// buried. One that may be written says so.
+func TestAllFail(t *testing.T) {
+	_, made := parsed(t, settingsWith(`,"topic":"{route}"`))
+	missing := &producer.Error{Class: producer.Permanent, Code: kafka.UnknownTopicOrPartition, Text: "missing"}
+	lost := &producer.Error{Unknown: true, Code: kafka.RequestTimedOut, Text: "lost"}
+	w := &scripted{each: true, refuse: map[string]*producer.Error{"a1": missing, "a2": missing, "1": missing, "2": missing, "b1": lost, "b2": lost}}
+	c := &courier{composer: made, judge: judging(false), wire: w}
+	var got []string
+	for _, o := range c.deliver(t.Context(), rows("a1/x", "b1/x", "a2/x", "1/x", "b2/x", "2/x")) {
+		got = append(got, verdict(o))
+	}
+	const first, behind, unsure = "permanent unknown_topic", "not_attempted behind", "retryable key unknown timeout"
+	if want := []string{first, unsure, behind, first, unsure, first}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

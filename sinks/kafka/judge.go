@@ -69,7 +69,8 @@ func (j *judge) failure(e *producer.Error) core.Outcome {
 		o.Scope = j.topicScope()
 	case producer.Sink:
 		o.Scope = core.ScopeSink
-		if e.Code == kafka.TopicAuthorizationFailed {
+		switch e.Code {
+		case kafka.TopicAuthorizationFailed, kafka.PolicyViolation, kafka.UnsupportedForMessageFormat:
 			o.Scope = j.topicScope()
 		}
 	default: // it is about a partition or its broker, never about the record

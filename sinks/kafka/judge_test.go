@@ -48,6 +48,8 @@ func TestOutcomes(t *testing.T) {
 		{of(producer.Permanent, kafka.UnknownTopicOrPartition), "permanent unknown_topic", ""}, // the time of grace is over
 		{of(producer.Sink, kafka.TopicAuthorizationFailed), "retryable sink not_authorized", "retryable key not_authorized"},
 		{of(producer.Permanent, kafka.InvalidTopic), "permanent bad_topic", ""},
+		{of(producer.Sink, kafka.UnsupportedForMessageFormat), "retryable sink refused", "retryable key refused"},
+		{of(producer.Sink, kafka.PolicyViolation), "retryable sink refused", "retryable key refused"},
 
 		// all of the cluster
 		{of(producer.Sink, 0), "retryable sink connection", ""},
@@ -85,8 +87,6 @@ func TestOutcomes(t *testing.T) {
 		{of(producer.Permanent, kafka.InvalidRecord), "permanent refused", ""},
 		{of(producer.Permanent, kafka.InvalidTimestamp), "permanent refused", ""},
 		{of(producer.Permanent, kafka.InvalidMessage), "permanent refused", ""},
-		{of(producer.Permanent, kafka.UnsupportedForMessageFormat), "permanent refused", ""},
-		{of(producer.Permanent, kafka.PolicyViolation), "permanent refused", ""},
 		{unknown(of(producer.Permanent, kafka.InvalidRecord)), "retryable unknown refused", ""}, // an earlier try may be written
 	} {
 		test.err.Text = "the password hunter2\nis wrong"

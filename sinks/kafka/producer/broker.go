@@ -32,7 +32,7 @@ type broker struct {
 	senders int
 	idle    []*conn // the last one was used last
 	muted   time.Time
-	failed  time.Time // when it last could not be reached; zero if the last try went well
+	failed  time.Time // when it last could not be reached or did not answer; zero if the last try went well
 	closed  bool
 }
 
@@ -167,6 +167,7 @@ func (b *broker) ask(ctx context.Context, request protocol.Message) (response pr
 	response, sent, failure := c.ask(ctx, request, b.p.cfg.RequestTimeout)
 	if failure != nil {
 		c.Close()
+		b.distrust()
 		return nil, sent, &Error{Class: Retry, Text: fmt.Sprintf("broker %s: %v", b.addr, failure), Err: failure}
 	}
 	b.release(c)
@@ -197,10 +198,20 @@ func (b *broker) connection(ctx context.Context) (*conn, *Error) {
 	return c, err
 }
 
+// distrust closes what is idle after a request was not answered: were the broker gone without a word, each of these would
+// take a request's time to find out.
+func (b *broker) distrust() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.failed = time.Now()
+	b.closeIdle()
+}
+
 // release keeps a connection for the next request.
 func (b *broker) release(c *conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.failed = time.Time{}
 	if b.closed {
 		c.Close()
 		return
@@ -228,6 +239,11 @@ func (b *broker) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
+	b.closeIdle()
+}
+
+// closeIdle is called with mu held.
+func (b *broker) closeIdle() {
 	for _, c := range b.idle {
 		c.timer.Stop()
 		c.Close()

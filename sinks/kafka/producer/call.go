@@ -30,12 +30,14 @@ type call struct {
 	done     chan struct{} // closed when open is zero
 }
 
-// entry is a message on its way through a lane. All but settled is constant.
+// entry is a message on its way through a lane. All but its last fields is constant.
 type entry struct {
-	call    *call
-	index   int
-	bound   int
-	settled bool // has its result; guarded by the lane's mu
+	call  *call
+	index int
+	bound int
+	// These are guarded by the lane's mu.
+	settled  bool // has its result
+	doubtful bool // was in a batch that may be written and was taken apart
 }
 
 func (e *entry) message() *Message { return e.call.messages[e.index] }

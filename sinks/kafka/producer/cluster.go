@@ -63,8 +63,10 @@ func (p *Producer) takeOff() *flight {
 func (p *Producer) fly() *Error {
 	p.mu.Lock()
 	names := make([]string, 0, len(p.topics))
-	for name := range p.topics {
-		names = append(names, name)
+	for name, t := range p.topics {
+		if t.users > 0 || t.code == 0 { // others are asked for when somebody wants them again
+			names = append(names, name)
+		}
 	}
 	p.mu.Unlock()
 	response, err := p.askAny(p.ctx, &metadata.Request{TopicNames: names})

@@ -287,3 +287,53 @@ func TestSessionsExpire(t *testing.T) {
 		t.Errorf("%d records in the log, want %d", got, sent)
 	}
 }
+
+// A broker that swallows all is asked last for the cluster's state, and on a new connection: that of the others is known
+// without waiting for it.
+func TestSilentBrokerComesLast(t *testing.T) {
+	c := fake(t, kfake.NumBrokers(3), kfake.SeedTopics(1, "orders"))
+	silent := c.ListenAddrs()[0]
+	n, others := &network{}, &network{}
+	p := opened(t, c.ListenAddrs(), func(c *Config) {
+		c.RequestTimeout, c.DialTimeout = time.Second, time.Second
+		c.Dial = func(ctx context.Context, kind, addr string) (net.Conn, error) {
+			if addr == silent {
+				return n.dial(ctx, kind, addr)
+			}
+			return others.dial(ctx, kind, addr)
+		}
+	})
+	if err := c.MoveTopicPartition("orders", 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	written(t, p.Produce(within(t, patience), numbered("orders", 3)))
+	leader := p.brokerAt(silent)
+	var idle []*conn
+	for range 3 { // what asking at the same time would have left
+		c, err := p.dial(within(t, patience), silent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		idle = append(idle, c)
+	}
+	for _, c := range idle {
+		leader.release(c)
+	}
+	n.drop(true)
+	if err := c.MoveTopicPartition("orders", 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	written(t, p.Produce(within(t, patience), numbered("orders", 3)))
+	if took := time.Since(began); took > 1500*time.Millisecond { // one request's time
+		t.Errorf("it took %v", took)
+	}
+	for range 10 {
+		if all := p.candidates(); all[len(all)-1] != leader {
+			t.Fatalf("%s does not come last", silent)
+		}
+	}
+	if len(leader.idle) > 0 {
+		t.Errorf("%d of its connections are kept", len(leader.idle))
+	}
+}

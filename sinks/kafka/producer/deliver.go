@@ -133,6 +133,7 @@ func (l *lane) giveUp(b *batch) {
 func (l *lane) takeApart(b *batch, v verdict) {
 	if b.unknown {
 		l.renumber() // its sequence may be in use
+		l.doubt(b)
 	}
 	if v.culprits != nil {
 		l.refuse(b, v.culprits)

@@ -71,12 +71,12 @@ func (l *lane) judge(b *batch, a answer, leader *broker) verdict {
 			l.blame(b, a, &v)
 		}
 		b.damaged = true
-	case kafka.MessageSizeTooLarge, kafka.RecordListTooLarge, kafka.InvalidTimestamp, kafka.UnsupportedForMessageFormat,
-		invalidRecord, kafka.InvalidTopic:
+	case kafka.MessageSizeTooLarge, kafka.RecordListTooLarge, kafka.InvalidTimestamp, invalidRecord,
+		kafka.InvalidTopic:
 		l.blame(b, a, &v)
 	case kafka.InvalidRequiredAcks, kafka.TopicAuthorizationFailed, kafka.ClusterAuthorizationFailed,
 		kafka.UnsupportedSASLMechanism, kafka.IllegalSASLState, kafka.UnsupportedVersion, kafka.PolicyViolation,
-		kafka.TransactionalIDAuthorizationFailed, kafka.SASLAuthenticationFailed, unsupportedCompression:
+		kafka.TransactionalIDAuthorizationFailed, kafka.SASLAuthenticationFailed, kafka.UnsupportedForMessageFormat, unsupportedCompression:
 		v.step, v.err.Class = stepFail, Sink
 	default:
 		// RequestTimedOut and NotEnoughReplicasAfterAppend: the leader has it. Unknown, and what we have never heard of.
@@ -151,6 +151,8 @@ func advice(code kafka.Error) string {
 		return "correct the user name or the password"
 	case kafka.UnsupportedSASLMechanism:
 		return "use a mechanism that the broker has enabled"
+	case kafka.UnsupportedForMessageFormat:
+		return "the topic's message.format.version is too old for what is sent; raise it"
 	case unsupportedCompression:
 		return "choose another compression"
 	default:

@@ -63,7 +63,7 @@ func TestCodesThatStay(t *testing.T) {
 		{kerr.SaslAuthenticationFailed, Sink, false, "password"},
 		{kerr.UnsupportedCompressionType, Sink, false, "compression"},
 		{kerr.InvalidTimestamp, Permanent, false, "message.timestamp"},
-		{kerr.UnsupportedForMessageFormat, Permanent, false, ""},
+		{kerr.UnsupportedForMessageFormat, Sink, false, "message.format.version"},
 		{kerr.InvalidRecord, Permanent, false, ""},
 		{kerr.InvalidTopicException, Permanent, false, ""},
 		{kerr.MessageTooLarge, Permanent, false, "max.message.bytes"},

@@ -55,7 +55,8 @@ const (
 	// Throttled asks to send less; Error.RetryAfter says when to go on.
 	Throttled
 	// Sink is about more than the message, until somebody mends it: no broker can be reached, wrong credentials, no
-	// permission. Error.Code tells whether it is about the topic (kafka.TopicAuthorizationFailed) or about all.
+	// permission. Error.Code tells whether it is about the topic (kafka.TopicAuthorizationFailed, kafka.PolicyViolation,
+	// kafka.UnsupportedForMessageFormat) or about all.
 	Sink
 	// UnknownTopic is a topic that does not exist, yet.
 	UnknownTopic

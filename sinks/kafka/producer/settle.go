@@ -8,6 +8,11 @@ func (l *lane) settle(e *entry, offset int64, err *Error, notSent bool) {
 		return
 	}
 	e.settled = true
+	if err != nil && e.doubtful {
+		doubt := *err
+		doubt.Unknown = true
+		err, notSent = &doubt, false
+	}
 	e.call.results[e.index] = Result{Partition: l.partition, Offset: offset, Err: err, NotSent: notSent}
 	e.call.finish(1)
 }
@@ -88,6 +93,15 @@ func (l *lane) refuse(b *batch, culprits map[int]*Error) {
 		l.groups = append([][]*entry{rest}, l.groups...)
 	}
 	l.batch = nil
+}
+
+// doubt remembers, of messages that go on in other batches, that this one may be written.
+func (l *lane) doubt(b *batch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range b.entries {
+		e.doubtful = true
+	}
 }
 
 // keyOf is a key in one call: calls that run at the same time share none.

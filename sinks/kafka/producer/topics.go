@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// How many topics are remembered. Beyond it the one that was not used for longest is forgotten.
-	maxTopics = 1000
+	// How many topics are remembered. Beyond it a tenth is forgotten: those that were not used for longest.
+	maxTopics = 10_000
 	// How long a call waits for a topic that is being created to get its leaders.
 	settleTime = 5 * time.Second
 	// How long a topic is taken for missing before it is asked for again.
@@ -269,19 +269,20 @@ func (p *Producer) learnTopic(t *topic, said metadata.ResponseTopic, now time.Ti
 	}
 }
 
-// makeRoom forgets the topic that was not used for longest. It is called with mu held.
+// makeRoom forgets topics that were not used for longest. It is called with mu held.
 func (p *Producer) makeRoom() {
 	if len(p.topics) < maxTopics {
 		return
 	}
-	var oldest *topic
+	var idle []*topic
 	for _, t := range p.topics {
-		if t.users == 0 && (oldest == nil || t.used.Before(oldest.used)) && !slices.ContainsFunc(t.all, (*lane).busy) {
-			oldest = t
+		if t.users == 0 && !slices.ContainsFunc(t.all, (*lane).busy) {
+			idle = append(idle, t)
 		}
 	}
-	if oldest != nil {
-		delete(p.topics, oldest.name)
+	slices.SortFunc(idle, func(a, b *topic) int { return a.used.Compare(b.used) })
+	for _, t := range idle[:min(len(idle), maxTopics/10)] {
+		delete(p.topics, t.name)
 	}
 }
 

@@ -46,6 +46,40 @@ func TestUnknownTopic(t *testing.T) {
 	eventually(t, "the topic is found", func() bool { return p.Produce(within(t, patience), both)[1].Err == nil })
 }
 
+// Rows may name thousands of topics that do not exist: the grace of each ends all the same, and those that nobody waits for
+// are not asked for.
+func TestManyUnknownTopics(t *testing.T) {
+	c := fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
+	p := opened(t, c.ListenAddrs(), func(c *Config) { c.UnknownTopicGrace = 100 * time.Millisecond })
+	var many []*Message
+	for i := range 3000 {
+		many = append(many, message(fmt.Sprint("missing-", i), "k", "1"))
+	}
+	eventually(t, "the grace ends", func() bool {
+		ended := 0
+		for start := 0; start < len(many); start += 500 {
+			for _, r := range p.Produce(within(t, patience), many[start:start+500]) {
+				if r.Err == nil {
+					t.Fatal("written")
+				}
+				if r.Err.Class == Permanent {
+					ended++
+				}
+			}
+		}
+		return ended == len(many)
+	})
+	asked := 0
+	c.ControlKey(int16(kmsg.Metadata), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		asked = len(r.(*kmsg.MetadataRequest).Topics)
+		return nil, nil, false
+	})
+	written(t, p.Produce(within(t, patience), numbered("orders", 1)))
+	if asked != 1 {
+		t.Errorf("it asked for %d topics", asked)
+	}
+}
+
 // A missing topic costs one question in a while, however many ask for it.
 func TestUnknownTopicIsRemembered(t *testing.T) {
 	c := fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
@@ -198,10 +232,11 @@ func TestTopicsAreForgotten(t *testing.T) {
 	written(t, p.Produce(within(t, patience), []*Message{message("orders", "k", "1")}))
 	eventually(t, "the lane is idle", func() bool { return !p.topics["orders"].lanes[0].busy() })
 	for i := range maxTopics - 1 {
-		p.topics[fmt.Sprint("filler ", i)] = &topic{used: time.Now().Add(time.Hour), asked: true}
+		name := fmt.Sprint("filler ", i)
+		p.topics[name] = &topic{name: name, used: time.Now().Add(time.Hour), asked: true}
 	}
 	written(t, p.Produce(within(t, patience), []*Message{message("others", "k", "1")}))
-	if p.topics["orders"] != nil || len(p.topics) != maxTopics {
+	if p.topics["orders"] != nil || len(p.topics) != maxTopics-maxTopics/10+1 {
 		t.Fatalf("%d topics, orders among them: %v", len(p.topics), p.topics["orders"] != nil)
 	}
 	for name, topic := range p.topics {
