@@ -38,21 +38,15 @@ func realBroker(t testing.TB) sinktest.Harness {
 	})
 	p := behindProxy(t, brokers[0])
 	return sinktest.Harness{
-		Settings:    fmt.Appendf(nil, `{"brokers": [%q], "topic": %q, "max_batch_bytes": "64MiB"}`, p.addr, k.name),
+		Settings:    fmt.Appendf(nil, `{"brokers": [%q], "topic": %q, "max_batch_bytes": "64MiB"}`, p.Addr, k.name),
 		BadSettings: badSettings(),
 		Received:    k.records,
 		Refuse: func(r core.Record) core.Record {
 			r.CreatedAt = time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC) // longer ago than the topic takes
 			return r
 		},
-		Outage: func(testing.TB) func() {
-			p.away()
-			return p.back
-		},
-		Hang: func(testing.TB) func() {
-			p.keep()
-			return p.answer
-		},
+		Outage: func(testing.TB) func() { return p.Away() },
+		Hang:   func(testing.TB) func() { return p.Hang() },
 	}
 }
 

@@ -176,19 +176,19 @@ func TestNetworkCut(t *testing.T) {
 	brokers := services.Kafka(t)
 	k := newTopic(t, brokers, 3, nil)
 	p := behindProxy(t, brokers[0])
-	s := opened(t, fmt.Appendf(nil, `{"brokers": [%q], "topic": %q, "timeouts": {"request": "2s", "connect": "1s"}}`, p.addr, k.name))
+	s := opened(t, fmt.Appendf(nil, `{"brokers": [%q], "topic": %q, "timeouts": {"request": "2s", "connect": "1s"}}`, p.Addr, k.name))
 	f := newFeed(t, s)
 	for _, cut := range []struct {
-		begin, end func()
-		lasts      time.Duration
+		begin func() (end func())
+		lasts time.Duration
 	}{
-		{p.freeze, p.thaw, 500 * time.Millisecond}, {p.freeze, p.thaw, 3 * time.Second}, {p.freeze, p.thaw, 9 * time.Second},
-		{p.keep, p.answer, 3 * time.Second}, {p.keep, p.answer, 9 * time.Second}, {p.away, p.back, 2 * time.Second},
+		{p.Freeze, 500 * time.Millisecond}, {p.Freeze, 3 * time.Second}, {p.Freeze, 9 * time.Second},
+		{p.Hang, 3 * time.Second}, {p.Hang, 9 * time.Second}, {p.Away, 2 * time.Second},
 	} {
 		f.progress(300)
-		cut.begin()
+		end := cut.begin()
 		time.Sleep(cut.lasts) // the outage, not a wait
-		cut.end()
+		end()
 	}
 	f.progress(300)
 	f.audit(k)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/scripts/services"
+	"github.com/connectd/connectd/scripts/services/proxy"
 	"github.com/connectd/connectd/sinks/sinktest"
 )
 
@@ -30,10 +31,10 @@ const chosen = "exchange"
 func harness(t testing.TB, kind string) sinktest.Harness {
 	s := serverAt(t, services.RabbitMQ(t), services.RabbitMQManagement(t))
 	s.exchange("shop", kind, nil)
-	p := behindProxy(t, s.address)
+	p := proxy.New(t, s.address, proxy.Bytes)
 	var received []core.Record
 	return sinktest.Harness{
-		Settings: s.settings(p.addr, `{"exchange":"{header:`+chosen+`|shop}","routing_key":"{type|}","on_missing_exchange":"permanent","max_message_bytes":"64MiB"}`),
+		Settings: s.settings(p.Addr, `{"exchange":"{header:`+chosen+`|shop}","routing_key":"{type|}","on_missing_exchange":"permanent","max_message_bytes":"64MiB"}`),
 		Secrets:  []string{s.password},
 		BadSettings: []sinktest.BadSettings{
 			{Settings: `{}`, Pointer: "/urls"},
@@ -52,7 +53,7 @@ func harness(t testing.TB, kind string) sinktest.Harness {
 			r.Headers = append([]core.Header{{Name: chosen, Value: "nowhere"}}, r.Headers...)
 			return r
 		},
-		Outage: func(testing.TB) func() { return p.outage() },
-		Hang:   func(testing.TB) func() { return p.hang() },
+		Outage: func(testing.TB) func() { return p.Away() },
+		Hang:   func(testing.TB) func() { return p.Hang() },
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/scripts/services"
+	"github.com/connectd/connectd/scripts/services/proxy"
 )
 
 // relay delivers rows as the engine does: batches of the rows that are due, a key in one batch at a time, again what was not
@@ -170,12 +171,12 @@ func TestServerGone(t *testing.T) {
 func TestPartition(t *testing.T) {
 	s := sharedServer(t)
 	s.exchange("shop", "quorum", nil)
-	p := behindProxy(t, s.address)
-	sink := opened(t, s.settings(p.addr, `{"exchange":"shop","routing_key":"{type}","heartbeat":"1s"}`))
+	p := proxy.New(t, s.address, proxy.Bytes)
+	sink := opened(t, s.settings(p.Addr, `{"exchange":"shop","routing_key":"{type}","heartbeat":"1s"}`))
 	r := relaying(t, sink)
 	for range 3 {
 		s.wantMore("shop", 100)
-		restore := p.partition()
+		restore := p.Freeze()
 		waitFor(t, func() bool { return sink.Health(t.Context()) != nil }) // by the heartbeat
 		restore()
 		waitFor(t, func() bool { return sink.Health(t.Context()) == nil })

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/scripts/services/proxy"
 )
 
 // TestWrongPassword begins with a wrong password, and is given another one in mid-run. Nothing is charged or buried, the
@@ -18,7 +19,7 @@ func TestWrongPassword(t *testing.T) {
 	user := s.vhost + "-relay"
 	s.setPassword(user, right)
 	s.allow(user, "^shop$")
-	p := behindProxy(t, s.address)
+	p := proxy.New(t, s.address, proxy.Bytes)
 	file := filepath.Join(t.TempDir(), "password")
 	write := func(password string) {
 		t.Helper()
@@ -32,7 +33,7 @@ func TestWrongPassword(t *testing.T) {
 			t.Errorf("a password is shown: %s", text)
 		}
 	}
-	settings := merged(t, string(s.settings(p.addr, `{"exchange":"shop","routing_key":"{type}","username":"`+user+`","password_file":"`+file+`"}`)), `{"password":""}`)
+	settings := merged(t, string(s.settings(p.Addr, `{"exchange":"shop","routing_key":"{type}","username":"`+user+`","password_file":"`+file+`"}`)), `{"password":""}`)
 
 	write(wrong)
 	sink := configured(t, settings)
@@ -49,7 +50,7 @@ func TestWrongPassword(t *testing.T) {
 	wantDelivered(t, deliver(t, sink, batch))
 
 	s.setPassword(user, renewed)
-	p.outage()()
+	p.Away()()
 	waitFor(t, func() bool {
 		err := sink.Health(t.Context())
 		return err != nil && strings.Contains(err.Error(), "login was refused")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/scripts/services"
+	"github.com/connectd/connectd/scripts/services/proxy"
 )
 
 func sharedServer(t *testing.T) *server {
@@ -108,8 +109,8 @@ func TestPassive(t *testing.T) {
 // TestActive makes everything, finds it the next time, and makes it again when it is lost with the connection.
 func TestActive(t *testing.T) {
 	s := sharedServer(t)
-	p := behindProxy(t, s.address)
-	settings := s.settings(p.addr, `{"exchange":"shop","routing_key":"{type}","declare":"active","topology":{
+	p := proxy.New(t, s.address, proxy.Bytes)
+	settings := s.settings(p.Addr, `{"exchange":"shop","routing_key":"{type}","declare":"active","topology":{
 		"exchanges":[{"name":"shop"},{"name":"spare","type":"fanout","arguments":{"alternate-exchange":"shop"}}],
 		"queues":[{"name":"classic","type":"classic","arguments":{"x-max-length":1000}},{"name":"quorum"},{"name":"stream","type":"stream"}],
 		"bindings":[{"exchange":"shop","queue":"classic","routing_key":"Order*"},{"exchange":"shop","queue":"quorum","routing_key":"#"},
@@ -124,7 +125,7 @@ func TestActive(t *testing.T) {
 		_, err := ch.QueueDelete("quorum", false, false, false)
 		return errors.Join(err, ch.ExchangeDelete("shop", false, false))
 	})
-	p.outage()()
+	p.Away()()
 	eventually(t, sink, rows(2, "a"))
 	if n := len(s.take("quorum")); n != 2 {
 		t.Errorf("%d messages", n)
