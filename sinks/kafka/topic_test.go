@@ -54,10 +54,14 @@ func (k *topic) create(t testing.TB, configs map[string]string) {
 	request := kmsg.NewPtrCreateTopicsRequest()
 	made := kmsg.NewCreateTopicsRequestTopic()
 	made.Topic, made.NumPartitions, made.ReplicationFactor = k.name, int32(k.partitions), 1
-	for name, value := range configs {
+	set := func(name, value string) {
 		c := kmsg.NewCreateTopicsRequestTopicConfig()
 		c.Name, c.Value = name, &value
 		made.Configs = append(made.Configs, c)
+	}
+	set("retention.ms", "-1") // else the broker removes rows that are dated a week ago, and does so under a test that runs
+	for name, value := range configs {
+		set(name, value)
 	}
 	request.Topics = append(request.Topics, made)
 	response, err := request.RequestWith(t.Context(), client)
