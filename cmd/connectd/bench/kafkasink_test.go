@@ -214,7 +214,7 @@ func kafkaRecord(r *core.Record) kafka.Record {
 			{Key: "connectd-type", Value: []byte(r.Type)},
 			{Key: "connectd-route", Value: []byte(r.Route)},
 			{Key: "connectd-delivery", Value: strconv.AppendInt(nil, int64(r.Deliveries), 10)},
-			{Key: "connectd-epoch", Value: strconv.AppendInt(nil, int64(r.Epoch), 10)},
+			{Key: "connectd-epoch", Value: strconv.AppendInt(nil, r.Epoch, 10)},
 			{Key: "connectd-created-at", Value: []byte(r.CreatedAt.UTC().Format("2006-01-02T15:04:05.000000Z07:00"))},
 		},
 	}

@@ -141,7 +141,7 @@ func rabbitMessage(r *core.Record) amqp.Publishing {
 		Headers: amqp.Table{
 			"connectd-created-at": r.CreatedAt.UTC().Format("2006-01-02T15:04:05.000000Z07:00"),
 			"connectd-delivery":   int64(r.Deliveries),
-			"connectd-epoch":      int64(r.Epoch),
+			"connectd-epoch":      r.Epoch,
 			"connectd-key":        r.Key,
 			"connectd-route":      r.Route,
 		},
