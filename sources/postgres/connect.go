@@ -61,9 +61,9 @@ func (cfg Config) connection() (*pgxpool.Config, error) {
 	}
 	c, err := pgxpool.ParseConfig(cfg.DSN)
 	if cause := errors.Unwrap(err); cause != nil && strings.Contains(err.Error(), "failed to configure TLS") {
-		return nil, fmt.Errorf("dsn asks for TLS in a way that cannot be had: %w", cause)
+		return nil, errors.New("dsn asks for TLS in a way that cannot be had: " + tlsCause(cause))
 	}
-	if err != nil {
+	if err != nil || mistyped(cfg.DSN, c.ConnConfig.RuntimeParams) {
 		return nil, errors.New("dsn is no connection string: it must be a URL, postgres://user:password@host/database, " +
 			"with special characters percent-encoded, or key=value pairs as libpq takes them")
 	}
@@ -180,5 +180,6 @@ func (s *server) pool(ctx context.Context, limit int32) (*pgxpool.Pool, error) {
 
 // dial makes one connection outside of the pools.
 func (s *server) dial(ctx context.Context) (*pgx.Conn, error) {
-	return pgx.ConnectConfig(ctx, s.cfg.ConnConfig)
+	conn, err := pgx.ConnectConfig(ctx, s.cfg.ConnConfig)
+	return conn, discreet(err)
 }

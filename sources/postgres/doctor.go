@@ -75,7 +75,7 @@ func diagnose(ctx context.Context, cfg Config, t thresholds) core.Diagnosis {
 func (d *doctor) check(ctx context.Context, what string, look func(context.Context) error) bool {
 	ctx, cancel := context.WithTimeout(ctx, d.thresholds.check)
 	defer cancel()
-	err := look(ctx)
+	err := discreet(look(ctx))
 	switch {
 	case err == nil:
 	case sqlState(err) == insufficientPrivilege:
