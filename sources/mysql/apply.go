@@ -38,7 +38,7 @@ func Apply(ctx context.Context, cfg Config, opt InitOptions, plan core.Plan) err
 	}
 	err := atLeisure(ctx, cfg, func(conn *sql.Conn) error { return apply(ctx, conn, cfg, opt, plan) })
 	if err != nil {
-		return fmt.Errorf("mysql: apply: %w", err)
+		return fmt.Errorf("mysql: apply: %w", discreet(err))
 	}
 	return nil
 }

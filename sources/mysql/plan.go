@@ -35,7 +35,7 @@ func Plan(ctx context.Context, cfg Config, opt InitOptions) (core.Plan, error) {
 		return err
 	})
 	if err != nil {
-		return core.Plan{}, fmt.Errorf("mysql: plan: %w", err)
+		return core.Plan{}, fmt.Errorf("mysql: plan: %w", discreet(err))
 	}
 	return core.Plan{Steps: steps}, nil
 }
@@ -45,11 +45,7 @@ func withConn(ctx context.Context, cfg Config, f func(conn *sql.Conn) error) err
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
-	c, err := parseDSN(cfg.DSN)
-	if err != nil {
-		return err
-	}
-	from, err := newConnector(c)
+	from, err := newConnector(cfg)
 	if err != nil {
 		return err
 	}
