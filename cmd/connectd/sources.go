@@ -130,7 +130,7 @@ func postgresConfig(c config.Connector, log *slog.Logger) postgres.Config {
 
 func mysqlConfig(c config.Connector) mysql.Config {
 	return mysql.Config{
-		DSN: c.Source.DSN.Reveal(), Table: c.Source.Table, Columns: c.Source.Columns, HeaderColumns: headerColumns(c),
+		DSN: c.Source.DSN.Reveal(), TLS: c.Source.TLS, Table: c.Source.Table, Columns: c.Source.Columns, HeaderColumns: headerColumns(c),
 		DeletePublished: deletesPublished(c), MaxTransaction: time.Duration(c.Source.MaxTransaction),
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -73,6 +74,7 @@ func (d *checker) source(s *Source) {
 		bad := len(names) > 2 || slices.ContainsFunc(names, func(n string) bool { return !identifier.MatchString(n) })
 		d.wrong(bad, "/source/table", "must be the name of a table, or schema.table, without quotes")
 	}
+	d.tls(s)
 	d.columns(s)
 	for _, header := range slices.Sorted(maps.Keys(s.HeaderColumns)) {
 		at, column := "/source/header_columns/"+settings.Escape(header), s.HeaderColumns[header]
@@ -82,6 +84,27 @@ func (d *checker) source(s *Source) {
 	d.wrong(s.Notify != "" && s.Plugin != "postgres", "/source/notify", "is for postgres")
 	d.wrong(s.MaxTransaction != 0 && s.Plugin != "mysql", "/source/max_transaction", "is for mysql")
 	d.wrong(s.Poll.Max > 0 && s.Poll.Min > s.Poll.Max, "/source/poll/min", "must not be above source.poll.max, %s", s.Poll.Max)
+}
+
+// tls makes the paths of the files absolute, and checks them. Certificates that are not looked at are for doctor to warn of.
+func (d *checker) tls(s *Source) {
+	if s.TLS == nil {
+		return
+	}
+	switch s.Plugin {
+	case "sqlite":
+		d.wrong(true, "/source/tls", "is not for sqlite, which reads a file")
+		return
+	case "postgres":
+		d.wrong(true, "/source/tls", "is for mysql; postgres has it in source.dsn: sslmode, sslrootcert, sslcert and sslkey")
+		return
+	}
+	if dir, err := os.Getwd(); err == nil {
+		s.TLS.Resolve(dir)
+	}
+	for _, diagnostic := range s.TLS.Check("/source/tls") {
+		d.wrong(!diagnostic.Warning, diagnostic.Pointer, "%s", diagnostic.Message)
+	}
 }
 
 func (d *checker) columns(s *Source) {
