@@ -17,9 +17,7 @@ import (
 var (
 	connectorName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 	pluginName    = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
-	// identifier is what databases take as a name when it is quoted, less what could end the quotes.
-	identifier = regexp.MustCompile(`^[\p{L}_][\p{L}\p{N}_$-]{0,63}$`)
-	digest     = regexp.MustCompile(`^[0-9A-Fa-f]{64}$`)
+	digest        = regexp.MustCompile(`^[0-9A-Fa-f]{64}$`)
 )
 
 // columns are the keys of source.columns; true marks those that a table may lack.
@@ -67,19 +65,19 @@ func (d *checker) source(s *Source) {
 		d.wrong(s.DSN.Reveal() == "", "/source/dsn", "is required for %s", s.Plugin)
 		d.wrong(s.Path != "", "/source/path", "is for sqlite; %s needs source.dsn", s.Plugin)
 	}
-	if s.Plugin == "sqlite" {
-		d.wrong(!identifier.MatchString(s.Table), "/source/table", "must be the name of a table, without quotes")
-	} else {
-		names := strings.Split(s.Table, ".")
-		bad := len(names) > 2 || slices.ContainsFunc(names, func(n string) bool { return !identifier.MatchString(n) })
-		d.wrong(bad, "/source/table", "must be the name of a table, or schema.table, without quotes")
+	_, readable := s.tableParts()
+	switch quote, server := nameQuotes[s.Plugin]; {
+	case server:
+		d.wrong(!readable, "/source/table", "must be the name of a table, or schema.table; a name that has a full stop is put in %c%[1]c", quote)
+	default:
+		d.wrong(!readable || strings.Contains(s.Table, "."), "/source/table", "must be the name of a table, without a full stop")
 	}
 	d.tls(s)
 	d.columns(s)
 	for _, header := range slices.Sorted(maps.Keys(s.HeaderColumns)) {
 		at, column := "/source/header_columns/"+settings.Escape(header), s.HeaderColumns[header]
 		d.wrong(header == "", at, "must have the name of a header before the colon")
-		d.wrong(!identifier.MatchString(column), at, "must be the name of a column, without quotes")
+		d.wrong(!plainName(column), at, "must be the name of a column, as the table has it")
 	}
 	d.wrong(s.Notify != "" && s.Plugin != "postgres", "/source/notify", "is for postgres")
 	d.wrong(s.MaxTransaction != 0 && s.Plugin != "mysql", "/source/max_transaction", "is for mysql")
@@ -123,8 +121,8 @@ func (d *checker) columns(s *Source) {
 		case name == nil:
 			d.wrong(!optional, at, "must be the name of a column; this one cannot be absent")
 			continue
-		case !identifier.MatchString(*name):
-			d.wrong(true, at, "must be the name of a column, without quotes")
+		case !plainName(*name):
+			d.wrong(true, at, "must be the name of a column, as the table has it")
 			continue
 		}
 		other := used[*name]
