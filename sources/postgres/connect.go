@@ -83,9 +83,21 @@ func (cfg Config) connection() (*pgxpool.Config, error) {
 
 // reach connects once and finds out whether the sessions are ours.
 func reach(ctx context.Context, cfg Config) (*server, *pgx.Conn, error) {
+	return reachTelling(ctx, cfg, nil)
+}
+
+// reachTelling also tells what our own statements have to say: see numberRows.
+func reachTelling(ctx context.Context, cfg Config, tell func(string)) (*server, *pgx.Conn, error) {
 	c, err := cfg.connection()
 	if err != nil {
 		return nil, nil, err
+	}
+	if tell != nil {
+		c.ConnConfig.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
+			if text, ours := strings.CutPrefix(n.Message, "connectd: "); ours {
+				tell(text)
+			}
+		}
 	}
 	given := maps.Clone(c.ConnConfig.RuntimeParams)
 	s := &server{cfg: c}
