@@ -105,7 +105,10 @@ func (j *judge) outcome(e *publisher.Error, full, marked bool) core.Outcome {
 		return j.refused(o, e.OfExchange, marked)
 	case publisher.KindNack:
 		if full {
-			return later(o, j.scope(core.ScopeSink), pauseFull)
+			if o.Scope = j.scope(core.ScopeSink); o.Scope == core.ScopeKey {
+				j.tell(o.Message)
+			}
+			return later(o, o.Scope, pauseFull)
 		}
 	case publisher.KindBlocked:
 		if o.Scope = core.ScopeSink; !e.Unknown {
