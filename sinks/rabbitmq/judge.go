@@ -2,6 +2,7 @@ package rabbitmq
 
 import (
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -24,10 +25,12 @@ type judge struct {
 	config *config
 	// fixed says what all records have in common: when such a target is at fault, all of them wait for it. A target that a
 	// row chose is at fault for the records of its key alone.
-	fixed  fixed
-	log    *slog.Logger
-	logged atomic.Int64 // when a refusal was logged last, in Unix nanoseconds
-	now    func() time.Time
+	fixed fixed
+	log   *slog.Logger
+	// password is the one that the server was given last; nil before.
+	password atomic.Pointer[string]
+	logged   atomic.Int64 // when a refusal was logged last, in Unix nanoseconds
+	now      func() time.Time
 }
 
 func newJudge(c *composer, log *slog.Logger) *judge {
@@ -102,7 +105,10 @@ func (j *judge) outcome(e *publisher.Error, full, marked bool) core.Outcome {
 		return j.refused(o, e.OfExchange, marked)
 	case publisher.KindNack:
 		if full {
-			return later(o, j.scope(core.ScopeSink), pauseFull)
+			if o.Scope = j.scope(core.ScopeSink); o.Scope == core.ScopeKey {
+				j.tell(o.Message)
+			}
+			return later(o, o.Scope, pauseFull)
 		}
 	case publisher.KindBlocked:
 		if o.Scope = core.ScopeSink; !e.Unknown {
@@ -178,5 +184,13 @@ func (j *judge) tell(message string) {
 	}
 }
 
-// plain is an error's text without the settings' secrets, which no server should repeat.
-func (j *judge) plain(err error) string { return core.CleanText(settings.Mask(err.Error(), j.config)) }
+// plain is an error's text without secrets.
+func (j *judge) plain(err error) string { return core.CleanText(j.hide(err.Error())) }
+
+// hide takes the secrets of the settings and their files out of a text: no server should repeat them.
+func (j *judge) hide(text string) string {
+	if password := j.password.Load(); password != nil && *password != "" {
+		text = strings.ReplaceAll(text, *password, "***")
+	}
+	return settings.Mask(text, j.config)
+}

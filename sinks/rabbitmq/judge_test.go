@@ -161,6 +161,11 @@ func TestRefusalsAreLogged(t *testing.T) {
 	if n := strings.Count(log.String(), "403 ACCESS_REFUSED"); n != 2 {
 		t.Errorf("logged %d times: %s", n, log.String())
 	}
+	now = now.Add(refusalsLogged)
+	j.outcome(&publisher.Error{Kind: publisher.KindNack, Text: "a queue is full"}, true, false)
+	if n := strings.Count(log.String(), "a queue is full"); n != 1 {
+		t.Errorf("a full queue that a row chose is logged %d times: %s", n, log.String())
+	}
 }
 
 func TestSecretsAreHidden(t *testing.T) {
