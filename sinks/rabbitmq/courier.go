@@ -52,9 +52,8 @@ func (c *composer) connection(j *judge) publisher.Config {
 func (c *courier) deliver(ctx context.Context, batch []core.Record) []core.Outcome {
 	outcomes := make([]core.Outcome, len(batch))
 	messages := make([]*publisher.Message, 0, len(batch))
-	records := make([]*core.Record, 0, len(batch)) // of the messages
-	which := make([]int, 0, len(batch))            // their places in the batch
-	stopped := map[string]bool{}                   // keys
+	which := make([]int, 0, len(batch)) // the messages' places in the batch
+	stopped := map[string]bool{}        // keys
 	for i := range batch {
 		r := &batch[i]
 		if r.Keyed && stopped[r.Key] {
@@ -69,12 +68,12 @@ func (c *courier) deliver(ctx context.Context, batch []core.Record) []core.Outco
 			}
 			continue
 		}
-		messages, records, which = append(messages, m), append(records, r), append(which, i)
+		messages, which = append(messages, m), append(which, i)
 	}
 	if len(messages) == 0 {
 		return outcomes
 	}
-	verdicts := c.judge.outcomes(records, messages, c.publisher.Publish(ctx, messages))
+	verdicts := c.judge.outcomes(messages, c.publisher.Publish(ctx, messages))
 	for n, i := range which {
 		outcomes[i] = verdicts[n]
 	}
