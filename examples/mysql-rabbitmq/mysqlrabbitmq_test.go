@@ -1,38 +1,29 @@
 package mysqlrabbitmq
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
-	"database/sql"
 	"net/http"
 	"net/url"
-	"os"
-	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	_ "github.com/go-sql-driver/mysql"
+	"github.com/connectd/connectd/examples/exampletest"
+	"github.com/connectd/connectd/scripts/services"
 )
 
 // TestRun runs the example as its reader does, on a database and a virtual host of its own.
 func TestRun(t *testing.T) {
-	env := append(virtualHost(t), "SHOP_DSN="+database(t))
-	before := names(t)
-	out := script(t, env...)
-	for _, want := range []string{
+	env := append(virtualHost(t), "SHOP_DSN="+exampletest.MySQLDatabase(t, services.MySQL(t)))
+	out := exampletest.Run(t, env)
+	exampletest.Want(t, out,
 		"orders: ok", "running", "order eve-4: committed", "eve-1-invoice.wanted (orders): dead",
 		`no queue takes messages to exchange "shop" with routing key "invoice.wanted"`, "retried eve-1-invoice.wanted", "Shown: 16 commands",
 		"ada  order.placed  4 times", "bob  order.placed  4 times", "eve  order.placed  4 times", "eve  invoice.wanted  4 times",
-	} {
-		if !strings.Contains(out, want) {
-			t.Errorf("%q is missing in\n%s", want, out)
-		}
-	}
+	)
 	handled := map[string][]string{}
 	var repeated []string
 	for _, m := range regexp.MustCompile(`(?m)^(\w+)  (\w+-\d-\S+\.\w+)(.*)$`).FindAllStringSubmatch(out, -1) {
@@ -60,15 +51,12 @@ func TestRun(t *testing.T) {
 	if want := []string{"ada-3-order.placed", "bob-3-order.placed", "eve-3-invoice.wanted", "eve-3-order.placed"}; !slices.Equal(repeated, want) {
 		t.Errorf("marked and ignored were %v, want %v", repeated, want)
 	}
-	if after := names(t); !slices.Equal(before, after) {
-		t.Errorf("the example left files behind: %v, was %v", after, before)
-	}
 }
 
 // virtualHost makes one on the server of the tests, for this test alone, and returns what run.sh wants to know of it.
 func virtualHost(t *testing.T) []string {
 	t.Helper()
-	at, err := url.Parse(server(t, "CONNECTD_TEST_RABBITMQ_URL"))
+	at, err := url.Parse(services.RabbitMQ(t))
 	if err != nil {
 		t.Fatal("CONNECTD_TEST_RABBITMQ_URL is no URL")
 	}
@@ -85,7 +73,7 @@ func manage(t *testing.T, method, path, body string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, method, server(t, "CONNECTD_TEST_RABBITMQ_MGMT_URL")+"/api/"+path, strings.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, method, services.RabbitMQManagement(t)+"/api/"+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal("CONNECTD_TEST_RABBITMQ_MGMT_URL is no URL")
 	}
@@ -98,68 +86,4 @@ func manage(t *testing.T, method, path, body string) {
 	if response.StatusCode/100 != 2 {
 		t.Errorf("%s %s: %s", method, path, response.Status)
 	}
-}
-
-// database makes one on the server of the tests, for this test alone, and returns its DSN.
-func database(t *testing.T) string {
-	t.Helper()
-	dsn := server(t, "CONNECTD_TEST_MYSQL_DSN")
-	db, err := sql.Open("mysql", dsn)
-	if err != nil {
-		t.Fatal("CONNECTD_TEST_MYSQL_DSN is no DSN")
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	name := "connectd_example_" + strings.ToLower(rand.Text())
-	if _, err := db.ExecContext(t.Context(), "CREATE DATABASE "+name); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if _, err := db.ExecContext(context.WithoutCancel(t.Context()), "DROP DATABASE "+name); err != nil {
-			t.Error(err)
-		}
-	})
-	return dsn[:strings.LastIndexByte(dsn, '/')+1] + name
-}
-
-// server is the address of a server of the tests.
-func server(t *testing.T, variable string) string {
-	t.Helper()
-	address := os.Getenv(variable)
-	switch {
-	case address != "":
-	case os.Getenv("CONNECTD_TEST_SERVICES") == "1":
-		t.Fatalf("%s is not set, and CONNECTD_TEST_SERVICES=1 demands the server", variable)
-	default:
-		t.Skipf("needs a server: %s is not set (run.sh alone starts one, make test as well)", variable)
-	}
-	return address
-}
-
-// script runs run.sh and fails when it fails or leaves processes behind.
-func script(t *testing.T, env ...string) string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // it builds the programs
-	defer cancel()
-	var out bytes.Buffer
-	cmd := exec.CommandContext(ctx, "sh", "run.sh")
-	cmd.Env, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = append(os.Environ(), env...), &out, &out, 10*time.Second
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	err := cmd.Run()
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what a script that failed has left
-	if err != nil {
-		t.Fatalf("%v\n%s", err, &out)
-	}
-	return out.String()
-}
-
-func names(t *testing.T) (list []string) {
-	t.Helper()
-	entries, err := os.ReadDir(".")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		list = append(list, e.Name())
-	}
-	return list
 }

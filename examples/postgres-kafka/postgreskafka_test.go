@@ -1,38 +1,29 @@
 package postgreskafka
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
-	"database/sql"
 	"maps"
-	"net/url"
-	"os"
-	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/segmentio/kafka-go"
+
+	"github.com/connectd/connectd/examples/exampletest"
+	"github.com/connectd/connectd/scripts/services"
 )
 
 // TestRun runs the example as its reader does, on a database and topics of its own.
 func TestRun(t *testing.T) {
-	dsn, broker := database(t), server(t, "CONNECTD_TEST_KAFKA_BROKERS")
-	before := names(t)
-	out := script(t, "SHOP_DSN="+dsn, "KAFKA_BROKER="+broker, "TOPIC_PREFIX="+topics(t, broker))
-	for _, want := range []string{
+	dsn, broker := exampletest.PostgresDatabase(t, services.Postgres(t)), services.Kafka(t)[0]
+	out := exampletest.Run(t, []string{"SHOP_DSN=" + dsn, "KAFKA_BROKER=" + broker, "TOPIC_PREFIX=" + topics(t, broker)})
+	exampletest.Want(t, out,
 		"orders: ok", "running", "order eve-3: committed", "18 commands; 6 were sent again",
 		"ada  order.placed  3 times", "ada  payment.wanted  3 times", "eve  payment.wanted  3 times",
-	} {
-		if !strings.Contains(out, want) {
-			t.Errorf("%q is missing in\n%s", want, out)
-		}
-	}
+	)
 	first, again, partitions := map[string][]string{}, map[string][]string{}, map[string]string{}
 	for _, m := range regexp.MustCompile(`(?m)^(\w+)/(\d)@\d+  (\w+)  (\S+)(.*)$`).FindAllStringSubmatch(out, -1) {
 		topic, partition, customer, id, mark := m[1], m[2], m[3], m[4], m[5]
@@ -59,9 +50,6 @@ func TestRun(t *testing.T) {
 				t.Errorf("of %s arrived %v again, want %v", customer, got, want[1:2])
 			}
 		}
-	}
-	if after := names(t); !slices.Equal(before, after) {
-		t.Errorf("the example left files behind: %v, was %v", after, before)
 	}
 }
 
@@ -91,73 +79,4 @@ func topics(t *testing.T, broker string) string {
 		}
 	})
 	return prefix
-}
-
-// database makes one on the server of the tests, for this test alone, and returns its DSN.
-func database(t *testing.T) string {
-	t.Helper()
-	dsn := server(t, "CONNECTD_TEST_POSTGRES_DSN")
-	at, err := url.Parse(dsn)
-	if err != nil {
-		t.Fatal("CONNECTD_TEST_POSTGRES_DSN is no URL")
-	}
-	db, err := sql.Open("pgx", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	name := "connectd_example_" + strings.ToLower(rand.Text())
-	if _, err := db.ExecContext(t.Context(), "CREATE DATABASE "+name); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if _, err := db.ExecContext(context.WithoutCancel(t.Context()), "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
-			t.Error(err)
-		}
-	})
-	at.Path = "/" + name
-	return at.String()
-}
-
-// server is the address of a server of the tests.
-func server(t *testing.T, variable string) string {
-	t.Helper()
-	address := os.Getenv(variable)
-	switch {
-	case address != "":
-	case os.Getenv("CONNECTD_TEST_SERVICES") == "1":
-		t.Fatalf("%s is not set, and CONNECTD_TEST_SERVICES=1 demands the server", variable)
-	default:
-		t.Skipf("needs a server: %s is not set (run.sh alone starts one, make test as well)", variable)
-	}
-	return address
-}
-
-// script runs run.sh and fails when it fails or leaves processes behind.
-func script(t *testing.T, env ...string) string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // it builds the programs
-	defer cancel()
-	var out bytes.Buffer
-	cmd := exec.CommandContext(ctx, "sh", "run.sh")
-	cmd.Env, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = append(os.Environ(), env...), &out, &out, 10*time.Second
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	err := cmd.Run()
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what a script that failed has left
-	if err != nil {
-		t.Fatalf("%v\n%s", err, &out)
-	}
-	return out.String()
-}
-
-func names(t *testing.T) (list []string) {
-	t.Helper()
-	entries, err := os.ReadDir(".")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		list = append(list, e.Name())
-	}
-	return list
 }

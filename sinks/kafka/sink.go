@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/lifetime"
 	"github.com/connectd/connectd/core/settings"
 	"github.com/connectd/connectd/sinks/kafka/producer"
 )
@@ -26,7 +27,7 @@ type Sink struct {
 	mu       sync.Mutex
 	config   *config   // nil until Configure succeeded
 	composer *composer // of config
-	open     *session  // nil unless open
+	life     *lifetime.Of[*session]
 }
 
 var _ core.Sink = (*Sink)(nil)
@@ -39,7 +40,9 @@ type session struct {
 }
 
 // New returns a sink that still has to be configured.
-func New(log *slog.Logger, o Options) *Sink { return &Sink{options: o, log: log} }
+func New(log *slog.Logger, o Options) *Sink {
+	return &Sink{options: o, log: log, life: lifetime.New("the kafka sink", (*session).close)}
+}
 
 // Describe gives the settings' schema, and how the sink is best called: with large batches, of which the producer makes
 // one for each partition.
@@ -65,28 +68,30 @@ func (s *Sink) Configure(_ context.Context, data []byte) ([]core.Diagnostic, err
 // Open connects to the brokers.
 func (s *Sink) Open(ctx context.Context) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.config == nil:
+	config, composer := s.config, s.composer
+	s.mu.Unlock()
+	if config == nil {
 		return errors.New("the kafka sink was opened before it was configured")
-	case s.open != nil:
-		return errors.New("the kafka sink is open already")
 	}
-	c := s.config
-	p, err := producer.New(c.producer(s.composer.fixed != "", s.log))
+	return s.life.Open(func() (*session, error) { return open(ctx, config, composer, s.log) })
+}
+
+func open(ctx context.Context, c *config, made *composer, log *slog.Logger) (*session, error) {
+	fixed := made.fixed != ""
+	p, err := producer.New(c.producer(fixed, log))
 	if err != nil {
-		return fmt.Errorf("open the kafka sink: %w", err)
+		return nil, fmt.Errorf("open the kafka sink: %w", err)
 	}
 	if err := p.Open(ctx); err != nil {
 		closeFailed(ctx, p)
-		return fmt.Errorf("open the kafka sink: %s", c.hide(err.Error()))
+		return nil, fmt.Errorf("open the kafka sink: %s", c.hide(err.Error()))
 	}
-	s.open = &session{
-		courier:  courier{composer: s.composer, judge: &judge{fixed: s.composer.fixed != "", hide: c.hide}, wire: p},
+	s := &session{
+		courier:  courier{composer: made, judge: &judge{fixed: fixed, hide: c.hide}, wire: p},
 		producer: p, config: c,
 	}
-	s.open.advise(ctx, s.log)
-	return nil
+	s.advise(ctx, log)
+	return s, nil
 }
 
 // closeFailed frees what a producer that could not be opened holds.
@@ -98,29 +103,21 @@ func closeFailed(ctx context.Context, p *producer.Producer) {
 
 // Deliver sends the batch's records.
 func (s *Sink) Deliver(ctx context.Context, batch []core.Record) ([]core.Outcome, error) {
-	o := s.session()
-	if o == nil {
-		return nil, fmt.Errorf("the kafka sink is not open: %w", core.ErrNotSent)
-	}
-	if err := ctx.Err(); err != nil {
+	o, leave, err := s.life.Enter(ctx)
+	if err != nil {
 		return nil, fmt.Errorf("%w: %w", core.ErrNotSent, err)
 	}
+	defer leave()
 	return o.deliver(ctx, batch), nil
-}
-
-// session is the open one, or nil.
-func (s *Sink) session() *session {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.open
 }
 
 // Health asks whether a broker answers, and when all records go to one topic, whether that can be written to.
 func (s *Sink) Health(ctx context.Context) error {
-	o := s.session()
-	if o == nil {
-		return errors.New("the kafka sink is not open")
+	o, leave, err := s.life.Enter(ctx)
+	if err != nil {
+		return err
 	}
+	defer leave()
 	if err := o.healthy(ctx); err != nil {
 		return errors.New(o.config.hide(err.Error()))
 	}
@@ -128,16 +125,11 @@ func (s *Sink) Health(ctx context.Context) error {
 }
 
 // Close waits for calls that run, ends them when ctx does, and closes the connections.
-func (s *Sink) Close(ctx context.Context) error {
-	s.mu.Lock()
-	o := s.open
-	s.open = nil
-	s.mu.Unlock()
-	if o == nil {
-		return nil
-	}
-	if err := o.producer.Close(ctx); err != nil {
-		return fmt.Errorf("close the kafka sink: %s", o.config.hide(err.Error()))
+func (s *Sink) Close(ctx context.Context) error { return s.life.Close(ctx) }
+
+func (s *session) close(ctx context.Context) error {
+	if err := s.producer.Close(ctx); err != nil {
+		return errors.New(s.config.hide(err.Error()))
 	}
 	return nil
 }

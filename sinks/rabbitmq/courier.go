@@ -100,3 +100,6 @@ func (c *courier) health(ctx context.Context) error {
 	}
 	return nil
 }
+
+// close ends the connection.
+func (c *courier) close(ctx context.Context) error { return c.publisher.Close(ctx) }

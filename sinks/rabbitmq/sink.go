@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/lifetime"
 	"github.com/connectd/connectd/core/settings"
 )
 
@@ -18,14 +19,15 @@ type Sink struct {
 
 	mu       sync.Mutex
 	composer *composer // nil until Configure succeeded
-	courier  *courier  // nil unless open
-	running  sync.WaitGroup
+	life     *lifetime.Of[*courier]
 }
 
 var _ core.Sink = (*Sink)(nil)
 
 // New returns a sink that still has to be configured. It logs when the connection is lost and when it is back.
-func New(log *slog.Logger, o Options) *Sink { return &Sink{options: o, log: log} }
+func New(log *slog.Logger, o Options) *Sink {
+	return &Sink{options: o, log: log, life: lifetime.New("the rabbitmq sink", (*courier).close)}
+}
 
 // Describe gives the settings' schema.
 func (s *Sink) Describe(context.Context) (core.Description, error) {
@@ -48,74 +50,36 @@ func (s *Sink) Configure(_ context.Context, data []byte) ([]core.Diagnostic, err
 // connection is renewed by itself.
 func (s *Sink) Open(ctx context.Context) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.composer == nil:
+	composer := s.composer
+	s.mu.Unlock()
+	if composer == nil {
 		return errors.New("the rabbitmq sink was opened before it was configured")
-	case s.courier != nil:
-		return errors.New("the rabbitmq sink is open already")
 	}
-	c := newCourier(s.composer, s.log)
-	if err := c.open(ctx); err != nil {
-		return err
-	}
-	s.courier = c
-	return nil
+	return s.life.Open(func() (*courier, error) {
+		c := newCourier(composer, s.log)
+		return c, c.open(ctx)
+	})
 }
 
 // Deliver publishes the batch's records and waits for their confirmations.
 func (s *Sink) Deliver(ctx context.Context, batch []core.Record) ([]core.Outcome, error) {
-	c := s.enter()
-	if c == nil {
-		return nil, fmt.Errorf("the rabbitmq sink is not open: %w", core.ErrNotSent)
-	}
-	defer s.running.Done()
-	if err := ctx.Err(); err != nil {
+	c, leave, err := s.life.Enter(ctx)
+	if err != nil {
 		return nil, fmt.Errorf("%w: %w", core.ErrNotSent, err)
 	}
+	defer leave()
 	return c.deliver(ctx, batch), nil
-}
-
-// enter returns the courier, whose use must end with running.Done, or nil.
-func (s *Sink) enter() *courier {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.courier != nil {
-		s.running.Add(1)
-	}
-	return s.courier
 }
 
 // Health asks whether the server answers now and takes messages.
 func (s *Sink) Health(ctx context.Context) error {
-	c := s.enter()
-	if c == nil {
-		return errors.New("the rabbitmq sink is not open")
+	c, leave, err := s.life.Enter(ctx)
+	if err != nil {
+		return err
 	}
-	defer s.running.Done()
+	defer leave()
 	return c.health(ctx)
 }
 
 // Close waits for calls that run, and closes the connection.
-func (s *Sink) Close(ctx context.Context) error {
-	s.mu.Lock()
-	c := s.courier
-	s.courier = nil
-	s.mu.Unlock()
-	if c == nil {
-		return nil
-	}
-	idle := make(chan struct{})
-	go func() { // until the last call has ended, each by its own context
-		s.running.Wait()
-		close(idle)
-	}()
-	select {
-	case <-idle:
-	case <-ctx.Done():
-	}
-	if err := c.publisher.Close(ctx); err != nil {
-		return fmt.Errorf("close the rabbitmq sink: %w", err)
-	}
-	return nil
-}
+func (s *Sink) Close(ctx context.Context) error { return s.life.Close(ctx) }

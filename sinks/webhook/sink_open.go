@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -41,7 +42,11 @@ func newCourier(config *config, o Options, log *slog.Logger) (*courier, error) {
 	return c, nil
 }
 
-func (c *courier) close() { c.client.Close() }
+// close closes the connections, those in use when they come back.
+func (c *courier) close(context.Context) error {
+	c.client.Close()
+	return nil
+}
 
 // clientConfig says how requests travel.
 func clientConfig(c *config, many bool, j *judge, proxy *url.URL) egress.Config {

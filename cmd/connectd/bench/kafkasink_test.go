@@ -3,14 +3,12 @@
 package bench
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,7 +31,7 @@ func benchmarkKafkaSink(b *testing.B, p programs, brokers string, r *report) {
 
 // benchmarkFakeKafkaSink compares on a fake broker, which costs little itself.
 func benchmarkFakeKafkaSink(b *testing.B, p programs, r *report) {
-	broker := startFakeKafka(b, p)
+	broker := startChild(b, p.fakeKafka)
 	compareSink(b, p, r, "Kafka (kfake)", atLeast(0.5), func() place { return newTopic(b, []string{broker}) })
 }
 
@@ -47,32 +45,6 @@ func serveFakeKafka() error {
 	fmt.Println(c.ListenAddrs()[0])
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	return nil
-}
-
-// startFakeKafka starts it until the benchmark ends.
-func startFakeKafka(b *testing.B, p programs) (address string) {
-	cmd := exec.Command(p.fakeKafka)
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		stdin.Close()
-		_ = cmd.Wait()
-	})
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		b.Fatalf("the fake broker said %q: %v", line, err)
-	}
-	return strings.TrimSpace(line)
 }
 
 // topic is one of a Kafka cluster.
