@@ -1,6 +1,6 @@
-// Package tlsfiles is the TLS of a sink as a client, as settings have it: whom the server must be, and who the sink is.
-// Certificates and keys are in files, which are renewed beside a sink that runs for months and so are read again when
-// they have changed.
+// Package tlsfiles is the TLS of a client, a sink or a source, as settings have it: whom the server must be, and who the
+// client is. Certificates and keys are in files, which are renewed beside a client that runs for months and so are read
+// again when they have changed.
 package tlsfiles
 
 import (

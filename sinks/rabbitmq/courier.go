@@ -18,11 +18,12 @@ type courier struct {
 }
 
 func newCourier(c *composer, log *slog.Logger) *courier {
-	return &courier{composer: c, judge: newJudge(c, log), publisher: publisher.New(c.connection(log))}
+	j := newJudge(c, log)
+	return &courier{composer: c, judge: j, publisher: publisher.New(c.connection(j))}
 }
 
 // connection says how to reach the server.
-func (c *composer) connection(log *slog.Logger) publisher.Config {
+func (c *composer) connection(j *judge) publisher.Config {
 	s := c.config
 	p := publisher.Config{
 		Endpoints: s.endpoints(), VHost: s.VHost, ConnectionName: s.ConnectionName,
@@ -30,12 +31,13 @@ func (c *composer) connection(log *slog.Logger) publisher.Config {
 		ConfirmTimeout: time.Duration(s.Timeouts.Confirm), BlockedTimeout: time.Duration(s.Timeouts.Blocked),
 		ConnectTimeout: time.Duration(s.Timeouts.Connect), Heartbeat: time.Duration(s.Heartbeat),
 		Backoff:  publisher.Backoff{Min: time.Duration(s.ReconnectBackoff.Min), Max: time.Duration(s.ReconnectBackoff.Max)},
-		Topology: c.establish, MarkRepeat: c.markRepeat, Log: log,
+		Topology: c.establish, MarkRepeat: c.markRepeat, Log: j.log, Hide: j.hide,
 	}
 	if s.SASL != saslExternal {
 		password := s.Password.Secret()
 		p.Credentials = func() (string, string, error) {
 			secret, err := password()
+			j.password.Store(&secret)
 			return s.Username, secret, err
 		}
 	}
@@ -50,9 +52,8 @@ func (c *composer) connection(log *slog.Logger) publisher.Config {
 func (c *courier) deliver(ctx context.Context, batch []core.Record) []core.Outcome {
 	outcomes := make([]core.Outcome, len(batch))
 	messages := make([]*publisher.Message, 0, len(batch))
-	records := make([]*core.Record, 0, len(batch)) // of the messages
-	which := make([]int, 0, len(batch))            // their places in the batch
-	stopped := map[string]bool{}                   // keys
+	which := make([]int, 0, len(batch)) // the messages' places in the batch
+	stopped := map[string]bool{}        // keys
 	for i := range batch {
 		r := &batch[i]
 		if r.Keyed && stopped[r.Key] {
@@ -67,12 +68,12 @@ func (c *courier) deliver(ctx context.Context, batch []core.Record) []core.Outco
 			}
 			continue
 		}
-		messages, records, which = append(messages, m), append(records, r), append(which, i)
+		messages, which = append(messages, m), append(which, i)
 	}
 	if len(messages) == 0 {
 		return outcomes
 	}
-	verdicts := c.judge.outcomes(records, messages, c.publisher.Publish(ctx, messages))
+	verdicts := c.judge.outcomes(messages, c.publisher.Publish(ctx, messages))
 	for n, i := range which {
 		outcomes[i] = verdicts[n]
 	}

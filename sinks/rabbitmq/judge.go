@@ -2,6 +2,7 @@ package rabbitmq
 
 import (
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -13,8 +14,6 @@ import (
 const (
 	// pauseFull is for queues that take no more, and a server that wants no messages, to get rid of some.
 	pauseFull = time.Second
-	// pauseRefused is for somebody to grant a right.
-	pauseRefused = 30 * time.Second
 	// refusalsLogged is how often the log tells of refusals that concern some records only.
 	refusalsLogged = time.Minute
 )
@@ -24,24 +23,26 @@ type judge struct {
 	config *config
 	// fixed says what all records have in common: when such a target is at fault, all of them wait for it. A target that a
 	// row chose is at fault for the records of its key alone.
-	fixed  fixed
-	log    *slog.Logger
-	logged atomic.Int64 // when a refusal was logged last, in Unix nanoseconds
-	now    func() time.Time
+	fixed fixed
+	log   *slog.Logger
+	// password is the one that the server was given last; nil before.
+	password atomic.Pointer[string]
+	logged   atomic.Int64 // when a refusal was logged last, in Unix nanoseconds
+	now      func() time.Time
 }
 
 func newJudge(c *composer, log *slog.Logger) *judge {
 	return &judge{config: c.config, fixed: c.fixed, log: log, now: time.Now}
 }
 
-// outcomes are those of a call's messages, which are of these records.
-func (j *judge) outcomes(records []*core.Record, messages []*publisher.Message, results []publisher.Result) []core.Outcome {
+// outcomes are those of a call's messages.
+func (j *judge) outcomes(messages []*publisher.Message, results []publisher.Result) []core.Outcome {
 	full := fullTargets(messages, results)
 	all := make([]core.Outcome, len(results))
 	for i, result := range results {
 		all[i] = core.Outcome{Kind: core.Delivered}
 		if result.Err != nil {
-			all[i] = j.outcome(result.Err, full[targetOf(messages[i])], records[i].PossibleDuplicate())
+			all[i] = j.outcome(result.Err, full[targetOf(messages[i])])
 		}
 	}
 	return all
@@ -77,9 +78,8 @@ func fullTargets(messages []*publisher.Message, results []publisher.Result) map[
 	return full
 }
 
-// outcome judges a message that was not delivered. full says that its target takes nothing, marked that it was sent as a
-// possible duplicate.
-func (j *judge) outcome(e *publisher.Error, full, marked bool) core.Outcome {
+// outcome judges a message that was not delivered. full says that its target takes nothing.
+func (j *judge) outcome(e *publisher.Error, full bool) core.Outcome {
 	o := core.Outcome{Kind: core.Retryable, Unknown: e.Unknown, Code: string(e.Kind), Message: j.plain(e)}
 	if e.Connecting {
 		return waiting(o, core.ScopeSink)
@@ -99,10 +99,13 @@ func (j *judge) outcome(e *publisher.Error, full, marked bool) core.Outcome {
 			return buried(o)
 		}
 	case publisher.KindRefused:
-		return j.refused(o, e.OfExchange, marked)
+		return j.refused(o, e.OfExchange)
 	case publisher.KindNack:
 		if full {
-			return later(o, j.scope(core.ScopeSink), pauseFull)
+			if o.Scope = j.scope(core.ScopeSink); o.Scope == core.ScopeKey {
+				j.tell(o.Message)
+			}
+			return later(o, o.Scope, pauseFull)
 		}
 	case publisher.KindBlocked:
 		if o.Scope = core.ScopeSink; !e.Unknown {
@@ -127,21 +130,16 @@ func (j *judge) outcome(e *publisher.Error, full, marked bool) core.Outcome {
 	return o
 }
 
-// refused is for a right that lacks. Nothing is charged for it: all records wait, or those of a key whose row chose the
-// target. Of the latter, one that may have been sent before the right was taken away is charged once, to be marked.
-func (j *judge) refused(o core.Outcome, ofExchange, marked bool) core.Outcome {
-	o.Scope = j.scope(core.ScopeSink)
-	if ofExchange && j.fixed.exchange {
+// refused is for a right that lacks. All records wait for it, at no charge; but where the row chose what is refused, it is
+// an attempt like any other, or a row that names what nobody may ever write to would wait for ever and nobody would see it.
+func (j *judge) refused(o core.Outcome, ofExchange bool) core.Outcome {
+	if o.Scope = j.scope(core.ScopeSink); ofExchange && j.fixed.exchange {
 		o.Scope = core.ScopeSink
 	}
-	if o.Scope == core.ScopeSink {
-		return o
+	if o.Scope == core.ScopeKey {
+		j.tell(o.Message)
 	}
-	j.tell(o.Message)
-	if o.Unknown && !marked {
-		return o
-	}
-	return later(o, o.Scope, pauseRefused)
+	return o
 }
 
 // scope is of a failure that is about the message's target: what it is about when all records have the same.
@@ -174,9 +172,17 @@ func waiting(o core.Outcome, scope core.Scope) core.Outcome {
 func (j *judge) tell(message string) {
 	now, last := j.now().UnixNano(), j.logged.Load()
 	if now-last >= int64(refusalsLogged) && j.logged.CompareAndSwap(last, now) {
-		j.log.Warn("RabbitMQ refuses records whose exchange or routing key the row chose; they wait", "error", message)
+		j.log.Warn("RabbitMQ refuses records whose exchange or routing key the row chose", "error", message)
 	}
 }
 
-// plain is an error's text without the settings' secrets, which no server should repeat.
-func (j *judge) plain(err error) string { return core.CleanText(settings.Mask(err.Error(), j.config)) }
+// plain is an error's text without secrets.
+func (j *judge) plain(err error) string { return core.CleanText(j.hide(err.Error())) }
+
+// hide takes the secrets of the settings and their files out of a text: no server should repeat them.
+func (j *judge) hide(text string) string {
+	if password := j.password.Load(); password != nil && *password != "" {
+		text = strings.ReplaceAll(text, *password, "***")
+	}
+	return settings.Mask(text, j.config)
+}

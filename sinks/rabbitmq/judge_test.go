@@ -3,7 +3,6 @@ package rabbitmq
 import (
 	"bytes"
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,11 +51,11 @@ func TestJudgements(t *testing.T) {
 		{rowsTarget, publisher.Error{Kind: publisher.KindMissingExchange, Code: 404}, retry, key, false, "missing_exchange"},
 		{rowsTarget + `,"on_missing_exchange":"permanent"`, publisher.Error{Kind: publisher.KindMissingExchange, Code: 404}, bury, record, false, "missing_exchange"},
 		{ourTarget, publisher.Error{Kind: publisher.KindRefused, Code: 403}, retry, sink, false, "refused"},
-		{rowsKey, publisher.Error{Kind: publisher.KindRefused, Code: 403}, later, key, false, "refused"},
+		{rowsKey, publisher.Error{Kind: publisher.KindRefused, Code: 403}, retry, key, false, "refused"},
 		{rowsKey, publisher.Error{Kind: publisher.KindRefused, Code: 403, OfExchange: true}, retry, sink, false, "refused"},
 		{rowsKey, publisher.Error{Kind: publisher.KindRefused, Code: 403, OfExchange: true, Unknown: true}, retry, sink, true, "refused"},
-		{rowsTarget, publisher.Error{Kind: publisher.KindRefused, Code: 403}, later, key, false, "refused"},
-		{rowsTarget, publisher.Error{Kind: publisher.KindRefused, Code: 403, OfExchange: true}, later, key, false, "refused"},
+		{rowsTarget, publisher.Error{Kind: publisher.KindRefused, Code: 403}, retry, key, false, "refused"},
+		{rowsTarget, publisher.Error{Kind: publisher.KindRefused, Code: 403, OfExchange: true}, retry, key, false, "refused"},
 		{ourTarget, publisher.Error{Kind: publisher.KindTimeout, Unknown: true}, retry, sink, true, "timeout"},
 		{rowsTarget, publisher.Error{Kind: publisher.KindTimeout, Unknown: true}, retry, key, true, "timeout"},
 		{ourTarget, publisher.Error{Kind: publisher.KindTimeout}, not, record, false, "timeout"},
@@ -75,7 +74,7 @@ func TestJudgements(t *testing.T) {
 		{rowsTarget + `,"on_missing_exchange":"permanent"`, publisher.Error{Kind: publisher.KindMissingExchange, Connecting: true}, not, sink, false, "missing_exchange"},
 	} {
 		c.err.Text = "because"
-		o := judging(t, `{`+c.settings+`}`).outcome(&c.err, false, false)
+		o := judging(t, `{`+c.settings+`}`).outcome(&c.err, false)
 		if o.Kind != c.kind || o.Scope != c.scope || o.Unknown != c.unknown || o.Code != c.code || o.Message != "because" {
 			t.Errorf("%s: %+v is %+v", c.settings, c.err, o)
 		}
@@ -83,7 +82,7 @@ func TestJudgements(t *testing.T) {
 			t.Errorf("%s: %+v makes no sense: %+v", c.settings, c.err, o)
 		}
 	}
-	if o := judging(t, `{}`).outcomes([]*core.Record{{}}, []*publisher.Message{{}}, make([]publisher.Result, 1)); o[0] != (core.Outcome{Kind: core.Delivered}) {
+	if o := judging(t, `{}`).outcomes([]*publisher.Message{{}}, make([]publisher.Result, 1)); o[0] != (core.Outcome{Kind: core.Delivered}) {
 		t.Errorf("no error is %+v", o)
 	}
 }
@@ -92,17 +91,14 @@ func TestJudgements(t *testing.T) {
 func TestUncertainRefusals(t *testing.T) {
 	refused := publisher.Error{Kind: publisher.KindRefused, Unknown: true, Text: "because"}
 	j := judging(t, `{`+rowsTarget+`,"on_missing_exchange":"permanent"}`)
-	if o := j.outcome(&refused, false, false); o.Kind != core.Retryable || !o.Unknown || o.Scope != core.ScopeKey {
-		t.Errorf("sent for the first time: %+v", o)
-	}
-	if o := j.outcome(&refused, false, true); o.Kind != core.Throttled || o.Unknown || o.Scope != core.ScopeKey {
-		t.Errorf("marked already: %+v", o)
+	if o := j.outcome(&refused, false); o.Kind != core.Retryable || !o.Unknown || o.Scope != core.ScopeKey {
+		t.Errorf("refused: %+v", o)
 	}
 	missing := publisher.Error{Kind: publisher.KindMissingExchange, Unknown: true, Text: "because"}
-	if o := j.outcome(&missing, false, false); o.Kind != core.Permanent || o.Unknown || !strings.Contains(o.Message, "may have been taken") {
+	if o := j.outcome(&missing, false); o.Kind != core.Permanent || o.Unknown || !strings.Contains(o.Message, "may have been taken") {
 		t.Errorf("missing: %+v", o)
 	}
-	if o := judging(t, `{`+ourTarget+`}`).outcome(&refused, false, true); o.Kind != core.Retryable || !o.Unknown || o.Scope != core.ScopeSink {
+	if o := judging(t, `{`+ourTarget+`}`).outcome(&refused, false); o.Kind != core.Retryable || !o.Unknown || o.Scope != core.ScopeSink {
 		t.Errorf("refused for all: %+v", o)
 	}
 }
@@ -134,7 +130,7 @@ func TestFullQueues(t *testing.T) {
 			}
 		}
 		got := ""
-		for _, o := range judging(t, `{`+c.settings+`}`).outcomes(slices.Repeat([]*core.Record{{}}, len(messages)), messages, results) {
+		for _, o := range judging(t, `{`+c.settings+`}`).outcomes(messages, results) {
 			got += o.Kind.String()[:1]
 			if o.Kind == core.Throttled && o.Scope != c.scope {
 				t.Errorf("%s: scope %v", name, o.Scope)
@@ -154,18 +150,23 @@ func TestRefusalsAreLogged(t *testing.T) {
 	now := time.Now()
 	j.now = func() time.Time { return now }
 	for range 3 {
-		j.outcome(&publisher.Error{Kind: publisher.KindRefused, Text: "403 ACCESS_REFUSED"}, false, false)
+		j.outcome(&publisher.Error{Kind: publisher.KindRefused, Text: "403 ACCESS_REFUSED"}, false)
 	}
 	now = now.Add(refusalsLogged)
-	j.outcome(&publisher.Error{Kind: publisher.KindRefused, Text: "403 ACCESS_REFUSED"}, false, false)
+	j.outcome(&publisher.Error{Kind: publisher.KindRefused, Text: "403 ACCESS_REFUSED"}, false)
 	if n := strings.Count(log.String(), "403 ACCESS_REFUSED"); n != 2 {
 		t.Errorf("logged %d times: %s", n, log.String())
+	}
+	now = now.Add(refusalsLogged)
+	j.outcome(&publisher.Error{Kind: publisher.KindNack, Text: "a queue is full"}, true)
+	if n := strings.Count(log.String(), "a queue is full"); n != 1 {
+		t.Errorf("a full queue that a row chose is logged %d times: %s", n, log.String())
 	}
 }
 
 func TestSecretsAreHidden(t *testing.T) {
 	j := judging(t, `{"username":"u","password":"hunter2-secret"}`)
-	o := j.outcome(&publisher.Error{Kind: publisher.KindConnection, Text: "login hunter2-secret\x00failed"}, false, false)
+	o := j.outcome(&publisher.Error{Kind: publisher.KindConnection, Text: "login hunter2-secret\x00failed"}, false)
 	if o.Message != "login *** failed" {
 		t.Errorf("%q", o.Message)
 	}

@@ -83,7 +83,7 @@ func TestMissingRight(t *testing.T) {
 	for i, o := range deliver(t, sink, batch) {
 		switch {
 		case i == 0 || i == 6:
-			wantOutcome(t, o, core.Throttled, core.ScopeKey, "refused")
+			wantOutcome(t, o, core.Retryable, core.ScopeKey, "refused")
 		case i%4 == 0:
 			wantOutcome(t, o, core.NotAttempted, core.ScopeDefault, "behind")
 		case o.Kind != core.Delivered:
@@ -138,7 +138,7 @@ func TestForbiddenTopic(t *testing.T) {
 		}
 	}
 	batch[4].Deliveries = 2
-	wantOutcome(t, deliver(t, sink, batch[4:5])[0], core.Throttled, core.ScopeKey, "refused")
+	wantOutcome(t, deliver(t, sink, batch[4:5])[0], core.Retryable, core.ScopeKey, "refused")
 	seen, marked := map[string]bool{}, 0
 	for _, r := range s.arrived("shop") {
 		if seen[r.ID] && !r.PossibleDuplicate() {

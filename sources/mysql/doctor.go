@@ -62,7 +62,7 @@ func diagnose(ctx context.Context, cfg Config, long time.Duration) core.Diagnosi
 func (d *doctor) check(ctx context.Context, what string, look func(context.Context) error) bool {
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
-	err := look(ctx)
+	err := discreet(look(ctx))
 	switch {
 	case err == nil:
 	case isDenied(err):
@@ -108,15 +108,13 @@ func isDenied(err error) bool {
 
 // reach connects, with a pool through which everything else is looked at.
 func (d *doctor) reach(ctx context.Context) bool {
-	c, err := parseDSN(d.cfg.DSN)
+	from, err := newConnector(d.cfg)
 	if err != nil {
 		d.Fault("server", err.Error(), "correct the dsn")
 		return false
 	}
-	from, err := newConnector(c)
-	if err != nil {
-		d.Fault("server", err.Error(), "correct the dsn")
-		return false
+	if d.cfg.TLS != nil && d.cfg.TLS.InsecureSkipVerify {
+		d.Warn("tls", "any certificate of the server's is accepted, so anybody on the way can read and change everything", "let source.tls.ca_file name the authority's certificate instead of insecure_skip_verify")
 	}
 	d.db = from.pool(doctorPool)
 	d.src = &Source{from: from, work: d.db, keep: d.db, horizon: newHorizon(d.cfg.MaxTransaction), deletePublished: d.cfg.DeletePublished}
@@ -158,7 +156,7 @@ func (d *doctor) version(ctx context.Context, version string) bool {
 func unreachable(err error) string {
 	switch number(err) {
 	case userDenied:
-		return "correct the user or the password in the dsn, or let that user in from this machine; where the server asks for TLS, say so in the dsn (tls=true)"
+		return "correct the user or the password in the dsn, or let that user in from this machine; where the server asks for TLS, say so (source.tls: {})"
 	case databaseDenied:
 		return "grant the user rights in the database, or correct its name in the dsn"
 	case noSuchDatabase:
@@ -176,16 +174,16 @@ func unreachable(err error) string {
 	case unknownVariable, wrongValue, wrongType:
 		return "correct the options in the dsn: those that the driver does not know are set as variables of the session"
 	case needsTLS:
-		return "say in the dsn that TLS is to be used (tls=true)"
+		return "say that TLS is to be used (source.tls: {}, or tls=true in the dsn)"
 	}
 	var untrusted *tls.CertificateVerificationError
 	switch {
 	case errors.Is(err, errReadOnly):
 		return "name the primary in the dsn"
 	case errors.As(err, &untrusted):
-		return "name in the dsn the host that the server's certificate is for, and let an authority sign it that this machine trusts (SSL_CERT_FILE names the file of another)"
+		return "name in the dsn the host that the server's certificate is for, and let source.tls.ca_file name the certificate of the authority that signed it, unless this machine trusts it"
 	case errors.Is(err, driver.ErrNoTLS):
-		return "give the server a certificate (ssl_cert, ssl_key), or leave tls out of the dsn"
+		return "give the server a certificate (ssl_cert, ssl_key), or leave tls out of the dsn and of source"
 	default:
 		return "look whether the server runs, whether host and port in the dsn are its, and whether a firewall is in between"
 	}

@@ -75,7 +75,7 @@ func diagnose(ctx context.Context, cfg Config, t thresholds) core.Diagnosis {
 func (d *doctor) check(ctx context.Context, what string, look func(context.Context) error) bool {
 	ctx, cancel := context.WithTimeout(ctx, d.thresholds.check)
 	defer cancel()
-	err := look(ctx)
+	err := discreet(look(ctx))
 	switch {
 	case err == nil:
 	case sqlState(err) == insufficientPrivilege:
@@ -348,16 +348,15 @@ func (d *doctor) commitOrder(ctx context.Context) error {
 		return err
 	}
 	d.Fine("commit order", "sequence %s hands out one number at a time", d.src.order.sequence)
-	var slow []string
-	if err := d.src.work.QueryRow(ctx, `SELECT coalesce(array_agg(tgname::text ORDER BY tgname), '{}') FROM pg_trigger
-		WHERE tgrelid = to_regclass($1::text) AND tgenabled <> 'D' AND tgtype::int & 7 = 7`, d.src.s.table.quoted()).Scan(&slow); err != nil { // each row, before, insert
-		return err
+	who, age, err := d.src.order.holder(ctx, d.src.work, nil)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil
+	case err == nil && age > d.transaction:
+		d.Warn("commit order", fmt.Sprintf("a transaction that may have inserted rows is open since %v, and every later row waits for it: %s", age.Round(time.Second), who),
+			"end it, and set transaction or idle_in_transaction_session_timeout for its role")
 	}
-	if len(slow) > 0 {
-		d.Warn("commit order", fmt.Sprintf("a row has its number before these triggers run: %s. If they take longer than %v before the transaction has written anything, later rows pass it", strings.Join(slow, ", "), barrierGrace),
-			"look what they do, or drop them; a trigger AFTER INSERT does no harm")
-	}
-	return nil
+	return err
 }
 
 // workers reads what the daemons have written.

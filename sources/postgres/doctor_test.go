@@ -99,11 +99,6 @@ func TestDoctorOfAnAdoptedTable(t *testing.T) {
 	wantSound(t, d)
 	wantFinding(t, d, core.Fine, "notify")
 	wantFinding(t, d, core.Fine, "commit order")
-	in(t, cfg, `CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN new; END'`,
-		`CREATE TRIGGER harmless AFTER INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION f()`, `CREATE TRIGGER slow BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION f()`)
-	if say := wantFinding(t, postgres.Diagnose(t.Context(), cfg), core.Warning, "commit order", "slow", "20ms").Say; strings.Contains(say, "harmless") {
-		t.Error(say)
-	}
 	if len(d.Leases) != postgres.DefaultPartitions || d.Receipts {
 		t.Errorf("%d leases, receipts %v", len(d.Leases), d.Receipts)
 	}
@@ -300,6 +295,19 @@ func useIt(t *testing.T, cfg postgres.Config) {
 	if err := src.Leave(ctx, "me"); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func TestDoctorOfWhatHoldsBackRows(t *testing.T) {
+	cfg := soundTable(t)
+	cfg.CommitOrder = true
+	look := func() core.Diagnosis { return postgres.DiagnoseWith(t.Context(), cfg, 0, time.Microsecond, 0) }
+	begin(t, cfg.DSN, `SELECT pg_current_xact_id()`) // elsewhere
+	wantFinding(t, look(), core.Fine, "commit order", "one number at a time")
+	if said := fmt.Sprint(look().Findings); strings.Contains(said, "every later row waits") {
+		t.Error(said)
+	}
+	begin(t, with(t, cfg.DSN, "application_name", "culprit"), `INSERT INTO `+quoted(cfg)+` (id, payload) VALUES ('a', 'x')`)
+	wantFinding(t, look(), core.Warning, "commit order", "every later row waits", "process ", "application culprit", "since 20", "end it")
 }
 
 // A LISTEN through the pooler succeeds, and nothing ever comes.

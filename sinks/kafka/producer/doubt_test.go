@@ -1,6 +1,7 @@
 package producer
 
 import (
+	"encoding/binary"
 	"sync"
 	"testing"
 	"time"
@@ -23,7 +24,12 @@ func TestDoubtOutlivesTheBatch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
 			p := opened(t, c.ListenAddrs())
-			answers(c, func(n int) (*kerr.Error, []int32) {
+			var mu sync.Mutex
+			var epochs []uint16
+			answers(c, func(n int, batch []byte) (*kerr.Error, []int32) {
+				mu.Lock()
+				epochs = append(epochs, binary.BigEndian.Uint16(batch[atProducerEpoch-4:]))
+				mu.Unlock()
 				switch {
 				case n == 0:
 					return kerr.RequestTimedOut, nil
@@ -41,21 +47,26 @@ func TestDoubtOutlivesTheBatch(t *testing.T) {
 					t.Errorf("message %d: %+v, not sent %v; it may be written", i, r.Err, r.NotSent)
 				}
 			}
+			mu.Lock()
+			defer mu.Unlock()
+			if len(epochs) < 3 || epochs[1] != epochs[0] || epochs[2] != epochs[1]+1 {
+				t.Errorf("the epochs are %d: what is left needs one of its own", epochs)
+			}
 		})
 	}
 }
 
 // answers gives produce requests for one partition these answers, by their number.
-func answers(c *kfake.Cluster, answer func(n int) (*kerr.Error, []int32)) {
+func answers(c *kfake.Cluster, answer func(n int, batch []byte) (*kerr.Error, []int32)) {
 	var mu sync.Mutex
 	n := 0
 	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
 		mu.Lock()
 		defer mu.Unlock()
-		code, records := answer(n)
-		n++
 		request := r.(*kmsg.ProduceRequest)
+		code, records := answer(n, request.Topics[0].Partitions[0].Records)
+		n++
 		response := request.ResponseKind().(*kmsg.ProduceResponse)
 		topic := kmsg.NewProduceResponseTopic()
 		topic.Topic = request.Topics[0].Topic

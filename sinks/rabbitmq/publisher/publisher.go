@@ -58,6 +58,9 @@ type Config struct {
 	MarkRepeat func(*amqp.Publishing)
 
 	Log *slog.Logger // changes of the connection's state; nil: none
+	// Hide takes out of what is logged what a broker should not repeat, such as the password it was given; nil: nothing. The
+	// texts of errors are the caller's to hide.
+	Hide func(text string) string
 }
 
 // Backoff is how long to wait between attempts to connect: a random part of a time that doubles from Min to Max.
@@ -103,6 +106,9 @@ func New(c Config) *Publisher {
 	c.FrameMax = orDefault(c.FrameMax, 131072)
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Hide == nil {
+		c.Hide = func(text string) string { return text }
 	}
 	p := &Publisher{config: c, log: c.Log, failed: &Error{Kind: KindConnection, Text: "not connected yet"}}
 	p.frameMax.Store(int64(c.FrameMax))

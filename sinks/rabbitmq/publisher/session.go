@@ -99,7 +99,7 @@ func (s *session) block(reason string) {
 	}
 	close(s.blocked)
 	s.wake()
-	s.log.Warn("RabbitMQ wants no messages now", "endpoint", s.endpoint, "reason", reason)
+	s.log.Warn("RabbitMQ wants no messages now", "endpoint", s.endpoint, "reason", s.config.Hide(reason))
 }
 
 func (s *session) unblock() {

@@ -23,7 +23,7 @@ func (p *Publisher) supervise(ctx context.Context, d *dialer, s *session) {
 		if ctx.Err() != nil {
 			return
 		}
-		p.log.Warn("the connection to RabbitMQ is gone", "endpoint", s.endpoint, "reason", s.cause.Text)
+		p.log.Warn("the connection to RabbitMQ is gone", "endpoint", s.endpoint, "reason", p.config.Hide(s.cause.Text))
 		d.careful = suspicious(s.cause.Code)
 		const settled = time.Minute
 		if time.Since(connected) >= settled {
@@ -55,7 +55,7 @@ func (p *Publisher) reconnect(ctx context.Context, d *dialer, rounds int) (*sess
 		p.use(nil, err)
 		if err.Text != said && ctx.Err() == nil {
 			said = err.Text
-			p.log.Warn("RabbitMQ cannot be reached", "reason", said)
+			p.log.Warn("RabbitMQ cannot be reached", "reason", p.config.Hide(said))
 		}
 	}
 }
