@@ -3,6 +3,7 @@ package egress
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -260,7 +261,10 @@ func TestHTTP2Answers(t *testing.T) {
 		cancel()
 	}()
 	_, err = patient.Do(ctx, Request{Method: "POST", URL: parse(t, u.String()+"/silent"), Body: []byte("x")})
-	wantError(t, PhaseHeader, true, err)
+	// The receiver may have the body before the client knows that it is written.
+	if e := (*Error)(nil); !errors.As(err, &e) || !e.Sent || e.Phase != PhaseHeader && e.Phase != PhaseWrite {
+		t.Errorf("cancelled while there is no answer: %v", err)
+	}
 	_, err = post(t, patient, parse(t, u.String()+"/header"), "x")
 	wantError(t, PhaseHeader, true, err)
 }
