@@ -12,6 +12,7 @@ import (
 	driver "github.com/go-sql-driver/mysql"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/outbox"
 )
 
 const (
@@ -264,7 +265,7 @@ func (d *doctor) table(ctx context.Context) error {
 	s, err := inspect(ctx, d.db, d.cfg)
 	switch {
 	case err != nil && number(err) == 0 && ctx.Err() == nil:
-		d.Fault(misfit(err), err.Error(), remedy(err))
+		d.Fault(outbox.MisfitOf(err), err.Error(), remedy(err))
 		return nil
 	case err != nil:
 		return err
@@ -274,12 +275,7 @@ func (d *doctor) table(ctx context.Context) error {
 	}
 	d.Fine("table", "%s is there, with the columns that are read", s.table)
 	d.Fine("id", "column %s is unique", s.cols.ID)
-	if lost := s.missing(); lost != nil {
-		what := "initialised"
-		if strings.HasPrefix(lost[0], "index ") {
-			what = "index"
-		}
-		d.Fault(what, "there is no "+strings.Join(lost, ", no "), "run `connectd init`, which makes what is missing; a table on which the user has no rights does not show either")
+	if outbox.Missing(&d.Diagnosis, s.missing(), "; a table on which the user has no rights does not show either") {
 		return nil
 	}
 	if err := s.samePartitions(); err != nil {
@@ -289,24 +285,8 @@ func (d *doctor) table(ctx context.Context) error {
 	d.Looked = true
 	d.src.s, d.src.text = s, s.texts()
 	d.Fine("index", "%s is there", pendingIndex)
-	if s.version > schemaVersion {
-		d.Warn("initialised", fmt.Sprintf("the table was prepared by the next version of connectd (schema version %d, this one's is %d)", s.version, schemaVersion), "upgrade connectd here too")
-	} else {
-		d.Fine("initialised", "schema version %d, %d partitions", s.version, s.partitions)
-	}
+	outbox.Initialised(&d.Diagnosis, s.version, schemaVersion, s.partitions)
 	return nil
-}
-
-// misfit names what is wrong with a table that cannot be used.
-func misfit(err error) string {
-	switch text := err.Error(); {
-	case strings.Contains(text, ": the id column "):
-		return "id"
-	case strings.Contains(text, ": the order column "):
-		return "order"
-	default:
-		return "table"
-	}
 }
 
 // remedy is what to do about such a table, where the error does not say so itself.

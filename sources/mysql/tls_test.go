@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/connectd/connectd/sources/sourcetest"
+
 	driver "github.com/go-sql-driver/mysql"
 
 	"github.com/connectd/connectd/core"
@@ -27,12 +29,12 @@ func TestTLS(t *testing.T) {
 				c.TLS = s
 				return mysql.Diagnose(t.Context(), c)
 			}
-			wantFinding(t, reach(nil), core.Problem, "server", "source.tls")
-			wantFinding(t, reach(&tlsfiles.Settings{}), core.Problem, "server", "source.tls.ca_file")
-			wantFinding(t, reach(&tlsfiles.Settings{CAFile: other.File, ServerName: "db.example"}), core.Problem, "server", "source.tls.ca_file")
-			wantFinding(t, reach(&tlsfiles.Settings{CAFile: authority.File}), core.Problem, "server", "the server's certificate is for")
-			wantFinding(t, reach(&tlsfiles.Settings{CAFile: dir + "/none.pem"}), core.Problem, "server", "none.pem")
-			wantFinding(t, reach(&tlsfiles.Settings{InsecureSkipVerify: true}), core.Warning, "tls", "anybody on the way")
+			sourcetest.WantFinding(t, reach(nil), core.Problem, "server", "source.tls")
+			sourcetest.WantFinding(t, reach(&tlsfiles.Settings{}), core.Problem, "server", "source.tls.ca_file")
+			sourcetest.WantFinding(t, reach(&tlsfiles.Settings{CAFile: other.File, ServerName: "db.example"}), core.Problem, "server", "source.tls.ca_file")
+			sourcetest.WantFinding(t, reach(&tlsfiles.Settings{CAFile: authority.File}), core.Problem, "server", "the server's certificate is for")
+			sourcetest.WantFinding(t, reach(&tlsfiles.Settings{CAFile: dir + "/none.pem"}), core.Problem, "server", "none.pem")
+			sourcetest.WantFinding(t, reach(&tlsfiles.Settings{InsecureSkipVerify: true}), core.Warning, "tls", "anybody on the way")
 			cfg.TLS = &tlsfiles.Settings{CAFile: authority.File, ServerName: "db.example", MinVersion: "1.3"}
 			initialise(t, cfg, mysql.InitOptions{Partitions: 1})
 			src := source(t, cfg)
