@@ -2,14 +2,12 @@ package rabbitmq
 
 import (
 	"fmt"
-	"maps"
 	"os"
-	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
+	"github.com/connectd/connectd/core/settings/settingstest"
 	"github.com/connectd/connectd/sinks/rabbitmq/publisher"
 )
 
@@ -18,61 +16,8 @@ func documentation(t *testing.T) string {
 	return string(must(os.ReadFile("../../docs/sinks/rabbitmq.md")))
 }
 
-// settingsOf lists the settings of a struct by their names, and what their tags say of the default: the text, "required",
-// or "" where there is none.
-func settingsOf(t reflect.Type, prefix string, into map[string]string) {
-	for i := range t.NumField() {
-		f := t.Field(i)
-		if !f.IsExported() {
-			continue
-		}
-		name := prefix + f.Tag.Get("json")
-		_, isText := reflect.New(f.Type).Interface().(interface{ UnmarshalText([]byte) error })
-		switch {
-		case f.Anonymous:
-			settingsOf(f.Type, prefix, into)
-			continue
-		case f.Type.Kind() == reflect.Struct && !isText:
-			settingsOf(f.Type, name+".", into)
-			continue
-		case f.Type.Kind() == reflect.Slice && f.Type.Elem().Kind() == reflect.Struct:
-			settingsOf(f.Type.Elem(), name+"[].", into)
-		}
-		into[name] = f.Tag.Get("default")
-		if f.Tag.Get("required") == "true" {
-			into[name] = "required"
-		}
-	}
-}
-
 // TestDocumentedSettings compares the table with the settings, both ways.
-func TestDocumentedSettings(t *testing.T) {
-	settings := map[string]string{}
-	settingsOf(reflect.TypeFor[config](), "", settings)
-	_, table, _ := strings.Cut(documentation(t), "| setting | default | meaning |\n")
-	table, _, _ = strings.Cut(table, "\n\n")
-	documented := map[string]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z0-9_.\\[\\]]+)` \\| (`[^`]*`|.*?) \\|").FindAllStringSubmatch(table, -1) {
-		if _, twice := documented[m[1]]; twice {
-			t.Errorf("%s is there twice", m[1])
-		}
-		documented[m[1]] = m[2]
-	}
-	for _, name := range slices.Sorted(maps.Keys(settings)) {
-		want, got := settings[name], documented[name]
-		if want != "" && want != "required" {
-			want = "`" + want + "`"
-		}
-		if got == "" || want != "" && got != want {
-			t.Errorf("%s has the default %q and is documented with %q", name, want, got)
-		}
-	}
-	for name := range documented {
-		if _, known := settings[name]; !known {
-			t.Errorf("%s is documented and unknown", name)
-		}
-	}
-}
+func TestDocumentedSettings(t *testing.T) { settingstest.Table(t, documentation(t), config{}) }
 
 // TestDocumentedMessage makes the message of the documentation's row.
 func TestDocumentedMessage(t *testing.T) {
