@@ -62,7 +62,8 @@ type Lag struct {
 // Holdup is what keeps rows from being sent in commit order, in sources that can keep it. Such a source has a method
 // HeldBack(context.Context) (*Holdup, error), which returns nil when nothing does.
 type Holdup struct {
-	Rows int64 // pending rows that wait
+	Rows  int64 // pending rows that wait
+	After int64 // they are those with a seq above this
 	// Holder says whose transaction it is and, where the server tells, since when it runs, for people; For is how long it has
 	// run, or has been seen.
 	Holder string

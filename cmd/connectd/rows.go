@@ -19,6 +19,13 @@ type table struct {
 	connector string
 	ops       core.Operator
 	policy    engine.Policy
+	// requireReceipt says that a published row is kept until a consumer has reported it.
+	requireReceipt bool
+}
+
+// openedTable is a connector's table that was opened.
+func openedTable(o opened) table {
+	return table{o.Name, o.source, policy(o.Connector), o.Retention.RequireReceipt}
 }
 
 // maxListed bounds --limit.

@@ -89,28 +89,28 @@ func TestRowsExplain(t *testing.T) {
 	dir, s := failures(t, blocking)
 	for id, words := range map[string][]string{
 		"dead":           {"failed for good", "the destination said no", "on_dead: block", "rows retry dead", "rows skip dead"},
-		"behind-dead":    {"waits behind row 1 (id dead)", "is dead", "No worker has its partition", "is connectd run running?"},
+		"behind-dead":    {"waits behind row 1 (id dead)", "is dead and blocks it", "No daemon works on this table", "start connectd run"},
 		"held":           {"may have been sent", "rows release held", "rows skip held", "Later rows of its key wait"},
 		"behind-held":    {"waits behind row 3 (id held)"},
 		"backoff":        {"is due at", "2 times", "connection refused"},
-		"behind-backoff": {"waits behind row 5 (id backoff)", "due in"},
+		"behind-backoff": {"waits behind row 5 (id backoff)", "failed 2 times and is due at"},
 		"done":           {"The sink confirmed it at", "1 send"},
 		"skipped":        {"given up"},
 	} {
 		connectd(t, dir, "rows", "explain", id).want(t, 0, words...)
 	}
 	r := connectd(t, dir, "rows", "explain", "nothing", "--json")
-	r.want(t, 1, "rolled back", "cleaned up")
+	r.want(t, 1, "rolled back", "has never removed one there")
 	var list []explanation
-	if err := json.Unmarshal([]byte(r.stdout), &list); err != nil || len(list) != 1 || list[0].State != "not found" {
+	if err := json.Unmarshal([]byte(r.stdout), &list); err != nil || len(list) != 1 || list[0].State != "not found" || list[0].Because[0].Code != "never_committed" {
 		t.Errorf("%v: %s", err, r.stdout)
 	}
 	s.exec("UPDATE connectd_lease SET owner = 'worker-1', epoch = 1, lease_until = (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)) + 60000")
-	s.exec("INSERT INTO connectd_inflight (tbl, part, epoch, batch, seqs, sent_at) VALUES ('outbox', 0, 1, 1, '[6]', 0)")
-	connectd(t, dir, "rows", "explain", "behind-backoff").want(t, 0, "sending", "Worker worker-1 is sending it", "lease ends in")
+	s.exec("INSERT INTO connectd_inflight (tbl, part, epoch, batch, seqs, sent_at) VALUES ('outbox', 0, 1, 1, '[6]', CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER))")
+	connectd(t, dir, "rows", "explain", "behind-backoff").want(t, 0, "sending", "Send 1 of it is on its way since 20", "in a call of worker worker-1", "lease ends at 20")
 	connectd(t, dir, "rows", "list").want(t, 0, "sending")
-	s.exec("UPDATE connectd_lease SET lease_until = 0")
-	connectd(t, dir, "rows", "explain", "behind-backoff").want(t, 0, "A worker that is gone was sending it")
+	s.exec("UPDATE connectd_lease SET lease_until = lease_until - 90000")
+	connectd(t, dir, "rows", "explain", "behind-backoff").want(t, 0, "when it was cut off: the lease of worker worker-1 ran out at 20", "possible-duplicate mark")
 }
 
 // A time as far away as times go, a state that connectd does not know, and escape sequences wherever text may be.

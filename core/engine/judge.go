@@ -34,6 +34,7 @@ func (m *machine) judge(b *batch, now time.Duration) []verdict {
 			verdicts[i] = m.uncertain(b, e, now)
 		default:
 			delete(b.p.trouble, e.row.Record.Seq)
+			m.waits.remove(e.row.Record.Seq)
 			verdicts[i] = m.judgeOutcome(b, e, b.ans.outcomes[i], now)
 		}
 	}
@@ -60,7 +61,9 @@ func (m *machine) judgeOutcome(b *batch, e *entry, o core.Outcome, now time.Dura
 		return v
 	case o.Kind == core.Throttled && (o.Scope == core.ScopeKey || o.Scope == core.ScopeRecord):
 		wait := min(max(o.RetryAfter, valveBase), throttleLimit)
-		return verdict{leaves: true, until: now + around(m.rand, wait)}
+		until := now + around(m.rand, wait)
+		m.waits.add(e.row.Record.Seq, o, until, now)
+		return verdict{leaves: true, until: until}
 	case o.Kind == core.Throttled || o.Scope == core.ScopeSink:
 		return verdict{}
 	case o.Kind == core.Permanent:

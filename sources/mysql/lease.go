@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // Heartbeat tells that owner lives, and counts who does. Its statements stand alone: workers that swept in one transaction
@@ -138,12 +139,11 @@ func (src *Source) recover(ctx context.Context, tx *sql.Tx, owner string, hold b
 	var notes []entry
 	for i := range taken {
 		a := &taken[i]
-		byText := map[string][]int64{} // by what is told of them
+		sent := map[int64]time.Time{}
 		for _, seq := range announced.seqs[a.Lease.Part] {
-			message := core.Interrupted(before[a.Lease.Part], announced.sent[seq].At)
-			byText[message] = append(byText[message], seq)
+			sent[seq] = announced.sent[seq].At
 		}
-		for message, all := range byText {
+		for message, all := range layout.Interrupted(before[a.Lease.Part], sent) {
 			for seqs := range slices.Chunk(all, chunk) {
 				found, err := src.countCrashes(ctx, tx, hold, seqs, message)
 				if err != nil {
@@ -154,7 +154,7 @@ func (src *Source) recover(ctx context.Context, tx *sql.Tx, owner string, hold b
 		}
 		slices.SortFunc(a.Recovered, func(a, b core.Recovered) int { return cmp.Compare(a.Seq, b.Seq) })
 		for _, r := range a.Recovered {
-			message := core.Interrupted(before[a.Lease.Part], announced.sent[r.Seq].At)
+			message := core.Interrupted(before[a.Lease.Part], sent[r.Seq])
 			switch r.State {
 			case core.Dead:
 				notes = append(notes, entry{seq: r.Seq, by: owner, failure: core.Failure{Code: core.ReasonCrash, Message: message}})

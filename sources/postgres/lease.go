@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // heartbeat: table, owner, info, microseconds in which a worker counts as live. Workers that are deleted are locked by
@@ -130,23 +131,25 @@ func (src *Source) recover(ctx context.Context, tx pgx.Tx, owner string, taken [
 	if err != nil {
 		return err
 	}
-	announced := map[int32]map[string][]int64{} // by partition and what is told of them
+	announced := map[int32]map[int64]time.Time{} // by partition and seq
 	var part int32
 	var seqs []int64
-	var sent time.Time
-	if _, err = pgx.ForEachRow(rows, []any{&part, &seqs, &sent}, func() error {
+	var at time.Time
+	if _, err = pgx.ForEachRow(rows, []any{&part, &seqs, &at}, func() error {
 		if announced[part] == nil {
-			announced[part] = map[string][]int64{}
+			announced[part] = map[int64]time.Time{}
 		}
-		message := core.Interrupted(before[part].String, sent)
-		announced[part][message] = append(announced[part][message], seqs...)
+		for _, seq := range seqs {
+			announced[part][seq] = at
+		}
 		return nil
 	}); err != nil {
 		return err
 	}
 	for i := range taken {
 		a := &taken[i]
-		for message, seqs := range announced[int32(a.Lease.Part)] {
+		part := int32(a.Lease.Part)
+		for message, seqs := range layout.Interrupted(before[part].String, announced[part]) {
 			found, err := src.countCrashes(ctx, tx, owner, seqs, message, hold)
 			if err != nil {
 				return err

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // fenceSQL selects one row if the lease is the owner's and has not run out.
@@ -96,14 +97,13 @@ func (src *Source) Acquire(ctx context.Context, owner string, limit int, lease t
 // recover counts a crash for each pending row that an inflight row names, and deletes the inflight rows. before is the
 // lease's last owner.
 func (src *Source) recover(ctx context.Context, tx *sql.Tx, before, owner string, hold bool) ([]core.Recovered, error) {
-	announced, err := src.announced(ctx, tx)
+	sent, err := src.announced(ctx, tx)
 	if err != nil {
 		return nil, err
 	}
 	var found []core.Recovered
-	for _, batch := range announced {
-		message := core.Interrupted(before, batch.sent)
-		some, err := src.countCrashes(ctx, tx, batch.seqs, message, hold)
+	for message, seqs := range layout.Interrupted(before, sent) {
+		some, err := src.countCrashes(ctx, tx, seqs, message, hold)
 		if err != nil {
 			return nil, err
 		}
@@ -126,33 +126,27 @@ func (src *Source) recover(ctx context.Context, tx *sql.Tx, before, owner string
 	return found, err
 }
 
-// announcement is an inflight row; seqs is a JSON array.
-type announcement struct {
-	seqs string
-	sent time.Time
-}
-
-func (src *Source) announced(ctx context.Context, tx *sql.Tx) ([]announcement, error) {
-	rows, err := tx.QueryContext(ctx, `SELECT seqs, sent_at FROM connectd_inflight WHERE tbl = ? ORDER BY part, epoch, batch`, src.s.table)
+// announced is when each row that an inflight row names was announced, by its seq.
+func (src *Source) announced(ctx context.Context, tx *sql.Tx) (map[int64]time.Time, error) {
+	rows, err := tx.QueryContext(ctx, `SELECT j.value, i.sent_at FROM connectd_inflight i, json_each(i.seqs) j WHERE i.tbl = ?`, src.s.table)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var list []announcement
+	sent := map[int64]time.Time{}
 	for rows.Next() {
-		var a announcement
-		var sent instant
-		if err := rows.Scan(&a.seqs, &sent); err != nil {
+		var seq int64
+		var at instant
+		if err := rows.Scan(&seq, &at); err != nil {
 			return nil, err
 		}
-		a.sent = sent.t
-		list = append(list, a)
+		sent[seq] = at.t
 	}
-	return list, rows.Err()
+	return sent, rows.Err()
 }
 
-func (src *Source) countCrashes(ctx context.Context, tx *sql.Tx, seqs, message string, hold bool) ([]core.Recovered, error) {
-	rows, err := tx.StmtContext(ctx, src.st.recover).QueryContext(ctx, seqs, core.MaxCrashes, hold, message)
+func (src *Source) countCrashes(ctx context.Context, tx *sql.Tx, seqs []int64, message string, hold bool) ([]core.Recovered, error) {
+	rows, err := tx.StmtContext(ctx, src.st.recover).QueryContext(ctx, jsonSeqs(seqs), core.MaxCrashes, hold, message)
 	if err != nil {
 		return nil, err
 	}
