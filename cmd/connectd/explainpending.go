@@ -113,6 +113,8 @@ func (s *surroundings) explainAbsence(e *explanation) (worked bool) {
 	w := s.owner()
 	silent := w.fact.HeardSeconds == nil || w.age >= 2*s.table.policy.Lease/3
 	switch {
+	case s.owned() && w.info.Engine.Draining:
+		return true // it has no heartbeat any more, and lives as long as it renews its lease
 	case !alive:
 		s.explainNobody(e, last)
 	case !s.owned():

@@ -92,7 +92,7 @@ func TestRowsExplain(t *testing.T) {
 		"behind-dead":    {"waits behind row 1 (id dead)", "is dead and blocks it", "No daemon works on this table", "start connectd run"},
 		"held":           {"may have been sent", "rows release held", "rows skip held", "Later rows of its key wait"},
 		"behind-held":    {"waits behind row 3 (id held)"},
-		"backoff":        {"is due at", "2 times", "connection refused"},
+		"backoff":        {"failed 2 times and is due again at", "connection refused"},
 		"behind-backoff": {"waits behind row 5 (id backoff)", "failed 2 times and is due at"},
 		"done":           {"The sink confirmed it at", "1 send"},
 		"skipped":        {"given up"},

@@ -144,6 +144,15 @@ func (s *torture) Deliver(ctx context.Context, batch []core.Record) ([]core.Outc
 			outcomes[i] = core.Outcome{Kind: core.Permanent, Code: "invalid", Message: "the destination will never take it"}
 			stopped[r.Key] = true
 			continue
+		case "later":
+			outcomes[i] = core.Outcome{Kind: core.Retryable, Code: "http_500", Message: "out of order today", RetryAfter: time.Hour}
+			stopped[r.Key] = true
+			continue
+		case "slow":
+			select {
+			case <-time.After(20 * time.Second):
+			case <-ctx.Done():
+			}
 		case "shout":
 			fmt.Printf("%s", bytes.Repeat([]byte("x"), 1<<20))
 		}
