@@ -165,6 +165,28 @@ func TestRowsChange(t *testing.T) {
 	connectd(t, dir, "rows", "explain", "skipped").want(t, 0, "given up")
 }
 
+// TestRowsChangeByRange: rows are named by their seq, of one connector; only those that the command is for are changed.
+func TestRowsChangeByRange(t *testing.T) {
+	t.Parallel()
+	second := strings.NewReplacer("orders", "mails", "outbox", "mailbox", "out.jsonl", "mails.jsonl", "connectors:\n", "").Replace(quickstart)
+	dir := shopDir(t, quickstart+second)
+	s := openShop(t, dir)
+	for i, state := range []string{"held", "dead", "held", "pending", "held", "dead"} {
+		s.exec("INSERT INTO outbox (id, state) VALUES (?, ?)", fmt.Sprint("row", i+1), state)
+	}
+	connectd(t, dir, "rows", "release", "--seq", "1-4").want(t, 2, "--connector")
+	for _, wrong := range []string{"4-1", "x", "0", "1-", "-3"} {
+		connectd(t, dir, "rows", "release", "--connector", "orders", "--seq", wrong).want(t, 2, "must be a number or FROM-TO")
+	}
+	connectd(t, dir, "rows", "release", "--connector", "orders", "--seq", "4").want(t, 0, "no such rows")
+	connectd(t, dir, "rows", "release", "--connector", "orders", "--seq", "2-4").want(t, 0, "released row3\n")
+	connectd(t, dir, "rows", "skip", "--connector", "orders", "--seq", "1-5", "row6").want(t, 0, "skipped row1\nskipped row2\nskipped row5\nskipped row6\n")
+	if s.count("pending") != 2 || s.count("skipped") != 4 {
+		t.Errorf("%d pending, %d skipped", s.count("pending"), s.count("skipped"))
+	}
+	connectd(t, dir, "rows", "show", "row5").want(t, 0, "skip", "by cli:")
+}
+
 // TestRowsOfSeveralConnectors: an id is looked for in all tables, and one that is in two of them needs --connector.
 func TestRowsOfSeveralConnectors(t *testing.T) {
 	t.Parallel()

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -132,6 +133,9 @@ func (s *torture) Deliver(ctx context.Context, batch []core.Record) ([]core.Outc
 		switch r.Type {
 		case "crash":
 			os.Exit(9)
+		case "parent":
+			_ = syscall.Kill(os.Getppid(), syscall.SIGKILL)
+			time.Sleep(time.Hour)
 		case "panic":
 			panic("no branch for this record")
 		case "hang":
