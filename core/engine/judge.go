@@ -94,8 +94,9 @@ func (m *machine) uncertain(b *batch, e *entry, now time.Duration) verdict {
 		v.settlement.Crashes++
 		v.settlement.Failure.Code = core.ReasonCrash
 		if v.settlement.Crashes >= core.MaxCrashes {
-			if m.valve.onTrial {
-				// Something was buried so and nothing delivered since: it may be the sink that dies on everything.
+			if m.valve.onTrial && e.row.Crashes < core.MaxCrashes {
+				// Something was buried so and nothing delivered since: it may be the sink that dies on everything. (A row that
+				// was dead before and that a person retried is found guilty a second time; that buries nobody new.)
 				// It waits outside memory, where it would be in the way of rows that might clear the sink.
 				v.settlement.Crashes = e.row.Crashes
 				v.leaves, v.until = true, now+quarantine
@@ -244,10 +245,10 @@ func (m *machine) judgeSink(b *batch, now time.Duration) {
 	}
 }
 
-// anyAtLast reports whether the batch holds a row whose next crash would bury it.
+// anyAtLast reports whether the batch holds a row whose next crash would bury it, for the first time.
 func (m *machine) anyAtLast(b *batch) bool {
 	for _, e := range b.entries {
-		if e.row.Crashes >= core.MaxCrashes-1 {
+		if e.row.Crashes == core.MaxCrashes-1 {
 			return true
 		}
 	}
