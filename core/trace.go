@@ -4,7 +4,7 @@ import "time"
 
 // QueueBound is where a source stops looking at the rows before another one: an answer must come quickly, however many
 // rows wait.
-const QueueBound = 100_000
+const QueueBound = 10_000
 
 // Queue is what a pending row waits behind in its partition.
 type Queue struct {

@@ -240,6 +240,18 @@ func TestExplainAPartitionWithoutAWorker(t *testing.T) {
 	if e := explained(t, dir, nil, "id-000001"); e.codes() != "source_error leased" || e.Because[0].Error.Message != "step: disk I/O error" {
 		t.Errorf("a worker that cannot work on the table: %+v", e)
 	}
+	// A sink that dies on everything gets there after minutes of its gate's backoff.
+	beat(daemon.Info{Host: "shop-1", PID: 4711, Engine: engine.Status{Gate: "quarantined", GateReason: "the sink dies on every record", GateUntil: time.Now().Add(time.Hour)},
+		Plugin: daemon.InfoPlugin{LastExit: "exit status 9"}})
+	e := explained(t, dir, nil, "id-000001")
+	if r := e.Because[0]; e.codes() != "gate_quarantined leased" || time.Until(moment(t, "the next try", r.Until)) < 50*time.Minute ||
+		!strings.Contains(r.Say, "its last one ended with: exit status 9") || !strings.Contains(e.Do, "mend the sink") {
+		t.Errorf("a quarantined connector: %+v", e)
+	}
+	beat(daemon.Info{Host: "shop-1", PID: 4711, Engine: engine.Status{MoreWaits: true}})
+	if e := explained(t, dir, nil, "id-000001"); e.codes() != "destinations_wait leased" {
+		t.Errorf("more destinations are away than are told of: %+v", e)
+	}
 	beat(daemon.Info{Host: "shop-1", PID: 4711, Engine: engine.Status{Draining: true}})
 	if e := explained(t, dir, nil, "id-000001"); e.codes() != "worker_draining leased" {
 		t.Errorf("a worker that stops: %+v", e)
@@ -290,6 +302,21 @@ func TestExplainASinkThatIsAway(t *testing.T) {
 	}
 	e = explained(t, dir, nil, "second")
 	if behind, waits := e.find(t, "behind_pending"), e.find(t, "destination_waits"); behind.Row.ID != "first" || waits.Error.Code != "breaker_open" {
+		t.Errorf("%+v", e)
+	}
+}
+
+// TestExplainASuspect: what killed three daemons is known to be under suspicion, and what the next one will do with it.
+func TestExplainASuspect(t *testing.T) {
+	t.Parallel()
+	dir, s := tortured(t, "")
+	s.insert(1, 1)
+	s.exec("UPDATE outbox SET type = 'parent'")
+	for range 3 {
+		startDaemon(t, dir).wait()
+	}
+	e := explains(t, dir, "id-000001", "in_flight_abandoned no_daemon suspected")
+	if r := e.find(t, "suspected"); r.Crashes != 2 || !strings.Contains(r.Say, "2 crashes or hangs of 6") || e.Because[0].Send != 3 {
 		t.Errorf("%+v", e)
 	}
 }
