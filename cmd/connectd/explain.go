@@ -75,7 +75,7 @@ func explain(ctx context.Context, tables []table, id string) (explanation, error
 	var err error
 	switch f.row.State {
 	case core.Published:
-		err = explainPublished(ctx, f, &e)
+		explainPublished(ctx, f, &e)
 	case core.Skipped:
 		explainSkipped(f, &e)
 	case core.Dead:
@@ -144,15 +144,15 @@ func receipt(r core.Receipt) reason {
 	return reason{Code: "receipt", Say: say + ".", Receipt: &receiptFact{r.Consumer, r.Status, r.Result, stamp(r.At)}}
 }
 
-func explainPublished(ctx context.Context, f found, e *explanation) error {
+func explainPublished(ctx context.Context, f found, e *explanation) {
 	n := sendCount(f.row)
 	e.add(reason{Code: "published", Since: stamp(f.row.PublishedAt), Send: n, Say: fmt.Sprintf("The sink confirmed it%s; %s.", at(f.row.PublishedAt), sends(n))}, "")
 	explainChange(f, e)
 	trace, err := f.table.ops.Trace(ctx, f.row.ID)
 	if err != nil {
 		// The user may lack the right to read the receipts; the row is published all the same.
-		e.add(reason{Code: "receipts_unreadable", Say: "Whether a consumer reported it cannot be read: " + line(err.Error(), 400)}, "")
-		return nil
+		e.add(reason{Code: "receipts_unreadable", Say: "Whether a consumer reported it cannot be read: " + line(err.Error(), 400) + "."}, "")
+		return
 	}
 	for _, r := range trace.Receipts {
 		e.add(receipt(r), "")
@@ -160,7 +160,6 @@ func explainPublished(ctx context.Context, f found, e *explanation) error {
 	if len(trace.Receipts) == 0 && f.table.requireReceipt {
 		e.add(reason{Code: "no_receipt", Say: "No consumer has reported it, and until one does its row is kept (retention.require_receipt)."}, "")
 	}
-	return nil
 }
 
 // explainChange says who changed the row last, if a person did and nothing has happened since.

@@ -158,7 +158,7 @@ func TestUncertainRowsAreHeld(t *testing.T) {
 				case "daemon killed":
 					d.signal(syscall.SIGKILL)
 					d.wait()
-					d = startDaemon(t, dir)
+					startDaemon(t, dir)
 				case "sink killed":
 					if err := syscall.Kill(d.sinkPID(), syscall.SIGKILL); err != nil {
 						t.Fatal(err)

@@ -72,21 +72,7 @@ func killers(t *testing.T, kinds []string, onDead string) {
 			t.Errorf("%+v", e)
 		}
 	}
-	// A retried killer costs one more crash, not six (D7: it is buried again, and can be retried again).
-	for range 2 {
-		before := m.crashes()
-		operate(t, dir, "retry", dead[0])
-		eventually(t, "the retried killer is dead again", func() (bool, string) {
-			state, _ := rowState(t, s, dead[0])
-			return state == "dead", state
-		})
-		if kind := kinds[0]; kind != "hang" {
-			eventually(t, "what it killed is seen", func() (bool, string) { n := m.crashes() - before; return n >= 1, fmt.Sprint(n) })
-			if n := m.crashes() - before; n != 1 {
-				t.Errorf("the retried killer crashed its process %d times", n)
-			}
-		}
-	}
+	retriedKiller(t, dir, s, m, dead[0], kinds[0])
 	// Mended, it goes, and what waited behind it.
 	s.exec("UPDATE outbox SET type = 'mended' WHERE state = 'dead'")
 	for _, id := range dead {
@@ -99,5 +85,24 @@ func killers(t *testing.T, kinds []string, onDead string) {
 	}
 	if len(came) != rows {
 		t.Errorf("%d rows arrived, want %d", len(came), rows)
+	}
+}
+
+// retriedKiller: it costs one more crash, not six; it is buried again, and can be retried again (D7).
+func retriedKiller(t *testing.T, dir string, s *shop, m *manager, id, kind string) {
+	t.Helper()
+	for range 2 {
+		before := m.crashes()
+		operate(t, dir, "retry", id)
+		eventually(t, "the retried killer is dead again", func() (bool, string) {
+			state, _ := rowState(t, s, id)
+			return state == "dead", state
+		})
+		if kind != "hang" {
+			eventually(t, "what it killed is seen", func() (bool, string) { n := m.crashes() - before; return n >= 1, fmt.Sprint(n) })
+			if n := m.crashes() - before; n != 1 {
+				t.Errorf("the retried killer crashed its process %d times", n)
+			}
+		}
 	}
 }
