@@ -1,0 +1,65 @@
+package host
+
+import (
+	"fmt"
+	"os/exec"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Many processes of sinks on one machine, all started at once, come up and deliver: https://github.com/hashicorp/nomad/issues/6715
+func TestManySinksAtOnce(t *testing.T) {
+	const many = 50
+	base := shortDir(t)
+	sinks := make([]*Sink, many)
+	for i := range sinks {
+		spec := tortureSpec(t, "plain")
+		spec.Connector, spec.RuntimeDir = fmt.Sprint("c", i), base
+		sinks[i] = start(spec, (&logBuffer{}).logger(), defaultTiming())
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for i, s := range sinks {
+		wg.Go(func() {
+			defer closeSink(t, s)
+			if err := s.Ready(within(t, 2*time.Minute)); err != nil {
+				t.Errorf("sink %d: %v", i, err)
+				return
+			}
+			if _, err := s.Deliver(within(t, time.Minute), batchOf(10)); err != nil {
+				t.Errorf("sink %d: %v", i, err)
+			}
+		})
+	}
+}
+
+// A number that the kernel has given to another process since is left alone: https://github.com/hashicorp/go-plugin/pull/320
+func TestANumberThatIsAnothersIsNotKilled(t *testing.T) {
+	s, _ := startReady(t, tortureSpec(t, "plain"), defaultTiming())
+	c := s.ready.Load().child
+	c.kill()
+	<-c.done
+	other := exec.Command("sleep", "60")
+	other.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = other.Process.Kill() })
+	c.mu.Lock()
+	c.cmd.Process.Pid = other.Process.Pid // as if it had been used again
+	c.mu.Unlock()
+	c.kill()
+	if err := c.Kill(t.Context()); err != nil {
+		t.Error(err)
+	}
+	// Had it been killed, this would come too late.
+	if err := other.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = other.Wait()
+	if by := other.ProcessState.Sys().(syscall.WaitStatus).Signal(); by != syscall.SIGTERM {
+		t.Errorf("another process was ended by %v", by)
+	}
+}
