@@ -199,6 +199,7 @@ func TestAnAnswerMustAddUp(t *testing.T) {
 	}
 }
 
+// An error that is not known by its wrapping: https://github.com/JasperFx/wolverine/issues/3766
 func TestErrorsKeepTheirMeaning(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -294,6 +295,7 @@ func TestTheRestOfTheInterfaceCrossesToo(t *testing.T) {
 
 // TestASinkWithoutHealthIsNotHealthy: a method that is left out says nothing about the destination, while Open and Close
 // may be left out because there is nothing to do.
+// Plugins built before a method was there: https://github.com/ConduitIO/conduit/issues/1999
 func TestASinkWithoutHealthIsNotHealthy(t *testing.T) {
 	bare := NewClient(connect(t, func(s *grpc.Server) {
 		proto.RegisterSinkServer(s, proto.UnimplementedSinkServer{})
