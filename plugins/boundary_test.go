@@ -210,6 +210,8 @@ func TestErrorsKeepTheirMeaning(t *testing.T) {
 		{core.ErrNotSent, core.ErrNotSent, []error{core.ErrSinkDied}},
 		{context.DeadlineExceeded, context.DeadlineExceeded, []error{core.ErrNotSent}},
 		{context.Canceled, context.Canceled, []error{core.ErrNotSent}},
+		{fmt.Errorf("broker 7: %w", fmt.Errorf("no connection: %w", core.ErrNotSent)), core.ErrNotSent, []error{core.ErrSinkDied}},
+		{fmt.Errorf("broker 7: %w", context.DeadlineExceeded), context.DeadlineExceeded, []error{core.ErrNotSent}},
 		// Not even a plugin that says so can make us believe that it died or was never asked.
 		{core.ErrSinkDied, nil, []error{core.ErrNotSent, core.ErrSinkDied}},
 	} {

@@ -207,8 +207,12 @@ func (s *tortured) Health(context.Context) error {
 }
 
 func (s *tortured) Close(ctx context.Context) error {
-	if s.mode == "close-hangs" {
+	switch s.mode {
+	case "close-hangs":
 		select {}
+	case "close-flushes":
+		time.Sleep(100 * time.Millisecond) // it has something to flush
+		return os.WriteFile(s.args[0], []byte("flushed"), 0o600)
 	}
 	return nil
 }

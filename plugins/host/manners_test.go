@@ -2,7 +2,9 @@ package host
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"testing"
@@ -61,5 +63,21 @@ func TestANumberThatIsAnothersIsNotKilled(t *testing.T) {
 	_ = other.Wait()
 	if by := other.ProcessState.Sys().(syscall.WaitStatus).Signal(); by != syscall.SIGTERM {
 		t.Errorf("another process was ended by %v", by)
+	}
+}
+
+// A sink is asked to close, and has the time to flush, before its process is ended: https://github.com/hashicorp/go-plugin/pull/81
+func TestASinkMayFlushWhenItIsClosed(t *testing.T) {
+	note := filepath.Join(shortDir(t), "note")
+	s, _ := startReady(t, tortureSpec(t, "close-flushes", note), defaultTiming())
+	pid := s.Status().PID
+	if err := s.Close(within(t, 10*time.Second)); err != nil {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(note); string(text) != "flushed" {
+		t.Errorf("it flushed %q, %v", text, err)
+	}
+	if running(pid) {
+		t.Error("the process still runs")
 	}
 }
