@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -79,5 +80,20 @@ func TestASinkMayFlushWhenItIsClosed(t *testing.T) {
 	}
 	if running(pid) {
 		t.Error("the process still runs")
+	}
+}
+
+// Why a sink cannot be opened is logged when it is another reason than before, and not each time.
+func TestAnotherReasonNotToOpenIsLogged(t *testing.T) {
+	tm := defaultTiming()
+	tm.backoffMin, tm.backoffMax = time.Millisecond, time.Millisecond
+	s, logs := startReady(t, tortureSpec(t, "open-fails-in-two-ways", filepath.Join(shortDir(t), "count")), tm)
+	if st := s.Status(); st.Restarts != 0 {
+		t.Errorf("restarts: %+v", st)
+	}
+	for _, reason := range []string{"broker is away", "the password is wrong"} {
+		if n := strings.Count(logs.String(), reason); n != 1 {
+			t.Errorf("%q was logged %d times:\n%s", reason, n, logs)
+		}
 	}
 }
