@@ -88,7 +88,6 @@ func scaleKept(b *testing.B, p programs, s *server, r *report) {
 		d.setup(b, p, "", receiptsYAML, rowsKept).init(b)
 		d.load(b, rows, "published")
 		f := d.newFleet(b, p, 1, usualPartitions, rowsKept)
-		f.idle(b, r, of)
 		for range bursts {
 			f.burst(b, r, of, usual())
 		}
