@@ -176,7 +176,7 @@ func (f *fleet) burst(b *testing.B, r *report, of string, k rowsOf) {
 	f.d.run(b, strings.Join(inserts, ";"))
 	then := f.usage(b)
 	f.rows += k.rows
-	untilWithin(b, long(k.rows), "the rows are published", 10*time.Millisecond, func() bool { return f.published(b) >= f.rows })
+	untilWithin(b, long(k.rows), "the rows are published", 20*time.Millisecond, func() bool { return f.published(b) >= f.rows })
 	took := time.Since(then.at).Seconds()
 	_, daemons, server := f.since(b, then)
 	r.add(drainRate, of, "rows/s", goal{}, float64(k.rows)/took)

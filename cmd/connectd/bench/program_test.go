@@ -126,8 +126,10 @@ func (s setup) init(b *testing.B, flags ...string) { s.command(b, "init", flags.
 // command runs a command and returns how long it took, its start included.
 func (s setup) command(b *testing.B, name string, args ...string) time.Duration {
 	b.Helper()
+	ctx, cancel := context.WithTimeout(b.Context(), patience)
+	defer cancel()
 	began := time.Now()
-	command := exec.CommandContext(b.Context(), s.connectd, append(append(strings.Fields(name), "-c", s.config()), args...)...)
+	command := exec.CommandContext(ctx, s.connectd, append(append(strings.Fields(name), "-c", s.config()), args...)...)
 	if out, err := command.CombinedOutput(); err != nil {
 		b.Fatalf("connectd %s: %v\n%s", name, err, out)
 	}

@@ -28,7 +28,7 @@ type dimension struct {
 func dimensions() []dimension {
 	return []dimension{
 		{"daemons", "daemons", []string{drainRate, serverPerRow, trickleServer}, scaleDaemons},
-		{"connectors", "connectors", []string{"start: exec → all ready", connectionsIdle, idleTransactions, idleDaemon, daemonMemory}, scaleConnectors},
+		{"connectors", "connectors", []string{"start: exec → all ready", connectionsIdle, idleTransactions, idleDaemon, daemonMemory, "connectd status"}, scaleConnectors},
 		{"partitions", "partitions", []string{drainRate, idleTransactions, idleServer, trickleP50}, scalePartitions},
 		{"keys", "keys", []string{drainRate, daemonPerRow}, scaleKeys},
 		{"backlog", "rows waiting", []string{drainRate, readMean, "connectd status", daemonMemory}, scaleBacklog},
@@ -67,7 +67,7 @@ func BenchmarkScale(b *testing.B) {
 	if found {
 		pg.findParent(b)
 	}
-	b.Run("databases", func(b *testing.B) { scaleDatabases(b, p, pg, tables) })
+	b.Run("databases", tables.rounds(p, func(b *testing.B, p programs, r *report) { scaleDatabases(b, p, pg, r) }))
 	page := page{machine: m, blocks: map[string]string{}}
 	page.addTable("databases", "database", tables, nil)
 	for _, d := range dimensions() {

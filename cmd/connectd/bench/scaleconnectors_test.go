@@ -62,6 +62,7 @@ func scaleConnectorsTo(b *testing.B, p programs, d *database, n int, r *report) 
 	r.add("daemon, threads", of, "", goal{}, status(b, pid, "Threads"))
 	r.add("daemon, file descriptors", of, "", goal{}, float64(len(files)))
 
+	r.add("connectd status", of, "ms", goal{}, milliseconds(setup.command(b, "status")))
 	for range bursts {
 		f.burst(b, r, of, usual())
 	}
