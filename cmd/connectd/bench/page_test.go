@@ -5,6 +5,7 @@ package bench
 import (
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -49,7 +50,7 @@ func (p *page) addTable(name, title string, r *report, headlines []string) {
 	grows := headlines != nil && len(columns) > 1
 	factor := func(row string) string {
 		first, last := cells[[2]string{row, columns[0]}], cells[[2]string{row, columns[len(columns)-1]}]
-		if first == nil || last == nil || first.Median == 0 {
+		if first == nil || last == nil || first.Median == 0 || math.IsInf(last.Median/first.Median, 0) {
 			return ""
 		}
 		return "×" + number(last.Median/first.Median)
@@ -96,8 +97,14 @@ func (p *page) addTable(name, title string, r *report, headlines []string) {
 	p.set(name+": growth", fmt.Sprintf("- **%s, %s → %s**: %s.\n", title, columns[0], columns[len(columns)-1], strings.Join(factors, "; ")))
 }
 
+// failed is the figure of what did not work, or took longer than anybody waits.
+var failed = math.Inf(1)
+
 // cell writes the median. What has no unit and is whole is a number of things.
 func (f *figure) cell() string {
+	if f.Median == failed {
+		return "failed"
+	}
 	if whole := int(f.Median); f.Unit == "" && float64(whole) == f.Median {
 		return count(whole)
 	}
@@ -162,6 +169,8 @@ func TestScalingPage(t *testing.T) {
 		r.add("rate", of, "rows/s", goal{}, 4)
 	}
 	r.add("memory", "10", "MB", goal{}, 8)
+	r.add("explain", "1", "ms", goal{}, 5)
+	r.add("explain", "10", "ms", goal{}, failed)
 	r.notMeasured("absent", "no server")
 	p.addTable("databases", "database", r, nil)
 	for _, d := range dimensions() {
@@ -171,7 +180,8 @@ func TestScalingPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"| keys | 1 | 10 | last by first |", "| rate, rows/s | 4.00 | 4.00 | ×1.00 |", "| memory, MB | – | 8.00 |  |", "- **keys, 1 → 10**: rate ×1.00.\n"} {
+	for _, want := range []string{"| keys | 1 | 10 | last by first |", "| rate, rows/s | 4.00 | 4.00 | ×1.00 |", "| memory, MB | – | 8.00 |  |", "| explain, ms | 5.00 | failed |  |",
+		"- **keys, 1 → 10**: rate ×1.00.\n"} {
 		if !strings.Contains(replaced, want) {
 			t.Errorf("the page has no %q:\n%s", want, replaced)
 		}

@@ -126,14 +126,24 @@ func (s setup) init(b *testing.B, flags ...string) { s.command(b, "init", flags.
 // command runs a command and returns how long it took, its start included.
 func (s setup) command(b *testing.B, name string, args ...string) time.Duration {
 	b.Helper()
+	took, err := s.tryCommand(b, name, args...)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return took
+}
+
+// tryCommand is command for what may fail.
+func (s setup) tryCommand(b *testing.B, name string, args ...string) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(b.Context(), patience)
 	defer cancel()
 	began := time.Now()
 	command := exec.CommandContext(ctx, s.connectd, append(append(strings.Fields(name), "-c", s.config()), args...)...)
-	if out, err := command.CombinedOutput(); err != nil {
-		b.Fatalf("connectd %s: %v\n%s", name, err, out)
+	out, err := command.CombinedOutput()
+	if err != nil {
+		return 0, fmt.Errorf("connectd %s: %w\n%s", name, err, out)
 	}
-	return time.Since(began)
+	return time.Since(began), nil
 }
 
 // daemon is `connectd run`.
