@@ -135,7 +135,7 @@ func scaleDatabases(b *testing.B, p programs, pg *server, r *report) {
 			before := selectAll(b, first.database())
 			c := drain(b, s)
 			checkDrained(b, s, sections == rowsDeleted)
-			r.addScaleDrain("SQLite", sections, drained{c.wall, c.cpu}, before.plus(selectAll(b, first.database())).half().wall)
+			r.addScaleDrain("SQLite", sections, drained(c), before.plus(selectAll(b, first.database())).half().wall)
 			remove(b, s.database())
 		}
 	}
