@@ -4,6 +4,7 @@ package bench
 
 import (
 	"fmt"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -28,18 +29,9 @@ func scaleConnectors(b *testing.B, p programs, s *server, r *report) {
 
 func scaleConnectorsTo(b *testing.B, p programs, d *database, n int, r *report) {
 	of := count(n)
-	f := &fleet{d: d, deletes: true}
-	var text strings.Builder
-	for i := range n {
-		f.tables = append(f.tables, fmt.Sprintf("outbox_%d", i))
-		text.WriteString(connectorYAML(fmt.Sprintf("bench_%d", i), fmt.Sprintf("{plugin: postgres, dsn: %q, table: outbox_%d}", d.dsn, i),
-			fmt.Sprintf("{plugin: file, path: DIR/out_%d.jsonl}", i), rowsDeleted))
-	}
-	setup := newSetupOf(b, p, text.String())
+	f, setup := d.newConnectors(b, p, n, d.dsn)
 	setup.init(b)
-	run := setup.run(b)
-	f.daemons = []*daemon{run}
-	setup.awaitReady(b)
+	run := f.start(b, setup)
 	r.add("start: exec → all ready", of, "s", goal{}, time.Since(run.started).Seconds())
 	f.idle(b, r, of)
 
@@ -67,7 +59,49 @@ func scaleConnectorsTo(b *testing.B, p programs, d *database, n int, r *report) 
 		f.burst(b, r, of, usual())
 	}
 	r.add("connections, after the drain", of, "", goal{}, f.connections(b))
+	run.stop()
+
+	published := f.rows
+	f, setup = d.newConnectors(b, p, n, withSetting(b, d.dsn, "pool_max_conns", "1"))
+	f.rows = published
+	f.start(b, setup)
+	var small report
+	f.burst(b, &small, of, usual())
+	r.add("connections, after a drain with pool_max_conns=1", of, "", goal{}, f.connections(b))
+	r.add("drain with pool_max_conns=1", of, "rows/s", goal{}, small.figures[0].Samples[0])
 	f.stop(b)
+}
+
+// newConnectors configures connectors, each with a table and a file sink of its own.
+func (d *database) newConnectors(b *testing.B, p programs, n int, dsn string) (*fleet, setup) {
+	f := &fleet{d: d, deletes: true}
+	var text strings.Builder
+	for i := range n {
+		f.tables = append(f.tables, fmt.Sprintf("outbox_%d", i))
+		text.WriteString(connectorYAML(fmt.Sprintf("bench_%d", i), fmt.Sprintf("{plugin: postgres, dsn: %q, table: outbox_%d}", dsn, i),
+			fmt.Sprintf("{plugin: file, path: DIR/out_%d.jsonl}", i), rowsDeleted))
+	}
+	return f, newSetupOf(b, p, text.String())
+}
+
+// start runs one daemon until all its connectors are ready.
+func (f *fleet) start(b *testing.B, s setup) *daemon {
+	run := s.run(b)
+	f.daemons = []*daemon{run}
+	s.awaitReady(b)
+	return run
+}
+
+// withSetting is a DSN, which is a URL, with one more setting.
+func withSetting(b *testing.B, dsn, name, value string) string {
+	u, err := url.Parse(dsn)
+	if err != nil {
+		b.Fatal("the address of PostgreSQL is no URL")
+	}
+	settings := u.Query()
+	settings.Set(name, value)
+	u.RawQuery = settings.Encode()
+	return u.String()
 }
 
 // connections is how many the daemons have to the database.
