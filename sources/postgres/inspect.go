@@ -107,7 +107,7 @@ func (s *schema) readTable(ctx context.Context, q querier) error {
 		s.exists, s.table = true, tableName{*schemaName, *name}
 		return nil
 	case current == nil:
-		return errors.New("the search_path names no schema that is there: say schema.table")
+		return layout.Unfit(layout.Mismapped, "the search_path names no schema that is there: say schema.table")
 	}
 	s.table.schema = *current
 	// Somebody who wrote CREATE TABLE Outbox has a table outbox.
@@ -196,7 +196,7 @@ func (s *schema) readRegistration(ctx context.Context, q querier) error {
 		return err
 	}
 	if s.version > newestKnownSchema {
-		return fmt.Errorf("it was prepared by a newer connectd (schema version %d, this one knows %d to %d)", s.version, schemaVersion, newestKnownSchema)
+		return layout.Unfit(layout.TooNew, "it was prepared by a newer connectd (schema version %d, this one knows %d to %d)", s.version, schemaVersion, newestKnownSchema)
 	}
 	s.registered = leases == s.partitions
 	return nil
