@@ -14,7 +14,6 @@ import (
 	"github.com/mattn/go-isatty"
 
 	"github.com/connectd/connectd/cmd/connectd/daemon"
-	"github.com/connectd/connectd/core"
 )
 
 // watchEvery is the pause between two pictures of `status --watch`.
@@ -265,21 +264,4 @@ func (s connectorStatus) plugins() (living int, plugin, uptime string) {
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && isatty.IsTerminal(f.Fd())
-}
-
-// gateReason says why the worker cannot send, or "".
-func gateReason(workers []core.WorkerInfo, owner string) string {
-	i := slices.IndexFunc(workers, func(w core.WorkerInfo) bool { return w.Owner == owner })
-	if i < 0 {
-		return ""
-	}
-	info, err := daemon.ParseInfo(workers[i].Info)
-	switch {
-	case err != nil || info.Engine.Gate == "" || info.Engine.Gate == "open":
-		return ""
-	case info.Engine.GateReason == "":
-		return "its gate is " + info.Engine.Gate
-	default:
-		return line(info.Engine.GateReason, core.MaxErrorText)
-	}
 }

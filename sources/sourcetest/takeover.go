@@ -1,6 +1,7 @@
 package sourcetest
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -63,12 +64,14 @@ func sixCrashes(t *testing.T, h Harness) {
 	buryByCrashes(t, table, w, false)
 	info, history := w.show("a")
 	want(t, "state", info.State, core.Dead)
-	want(t, "last error", info.LastError, core.ReasonCrash)
+	want(t, "the last error begins with the reason", strings.HasPrefix(info.LastError, core.ReasonCrash+": "), true)
+	tellsWho(t, "the last error", info.LastError, "one")
 	want(t, "crashes", info.Crashes, core.MaxCrashes)
 	want(t, "deliveries", info.Deliveries, core.MaxCrashes)
 	if len(history) != 1 || history[0].Code != core.ReasonCrash || history[0].Deliveries != core.MaxCrashes || history[0].By == "" {
-		t.Errorf("history: %+v", history)
+		t.Fatalf("history: %+v", history)
 	}
+	tellsWho(t, "the history", history[0].Message, "one")
 }
 
 // buryByCrashes lets workers die with row a in flight until it is no longer pending.
@@ -102,10 +105,12 @@ func holdRecovered(t *testing.T, h Harness) {
 	want(t, "recovered", two.takeOver(true)[r.Record.Seq], core.Recovered{Seq: r.Record.Seq, State: core.Held, Crashes: 1})
 	info, history := two.show("a")
 	want(t, "state", info.State, core.Held)
-	want(t, "last error", info.LastError, core.ReasonUncertain)
+	want(t, "the last error begins with the reason", strings.HasPrefix(info.LastError, core.ReasonUncertain+": "), true)
+	tellsWho(t, "the last error", info.LastError, "one")
 	if len(history) != 1 || history[0].Code != core.ReasonUncertain || history[0].By != "two" {
-		t.Errorf("history: %+v", history)
+		t.Fatalf("history: %+v", history)
 	}
+	tellsWho(t, "the history", history[0].Message, "one")
 }
 
 // A row that has a failure already when its worker dies:
@@ -115,7 +120,7 @@ func sixCrashesHeld(t *testing.T, h Harness) {
 	buryByCrashes(t, table, w, true)
 	info, _ := w.show("a")
 	want(t, "state", info.State, core.Dead)
-	want(t, "last error", info.LastError, core.ReasonCrash)
+	want(t, "the last error begins with the reason", strings.HasPrefix(info.LastError, core.ReasonCrash+": "), true)
 }
 
 func announceDuringTakeover(t *testing.T, h Harness) {

@@ -18,6 +18,16 @@ type Info struct {
 	Retries   int64         `json:"retries"` // rows put back to be tried again, since the start
 	Engine    engine.Status `json:"engine"`
 	Plugin    InfoPlugin    `json:"plugin"`
+	// HeldBack is there when the commit order keeps rows back, as it was seen a few seconds ago.
+	HeldBack *InfoHoldup `json:"held_back,omitempty"`
+}
+
+// InfoHoldup is the transaction that keeps rows back in Info.
+type InfoHoldup struct {
+	After  int64     `json:"after"` // rows with a seq above this wait
+	Rows   int64     `json:"rows"`
+	Holder string    `json:"holder"`
+	Since  time.Time `json:"since"`
 }
 
 // InfoPlugin is the sink's process in Info.
