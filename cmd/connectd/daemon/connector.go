@@ -265,6 +265,7 @@ func (r *runner) info(status engine.Status, plugin Plugin) []byte {
 	i := r.base
 	i.Engine, i.Plugin = status, plugin.Process().info()
 	i.Rate, i.Retries = r.rate.perSecond(), r.observe.retried.Load()
+	i.TakenOver, i.Lost = r.observe.tookOver.Load(), r.observe.lostLeases.Load()
 	data, err := json.Marshal(i)
 	if err != nil {
 		r.log.Error("writing the heartbeat's information failed", "error", err)
