@@ -52,5 +52,5 @@ func (w *watch) end() time.Duration {
 // notable says whether a standstill was so long that the call's deadline proves nothing. What a busy machine makes a
 // goroutine wait is not.
 func notable(stood, timeout time.Duration) bool {
-	return stood > min(max(timeout/4, 100*time.Millisecond), 500*time.Millisecond)
+	return stood > min(max(timeout/4, 250*time.Millisecond), 500*time.Millisecond)
 }
