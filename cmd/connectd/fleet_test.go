@@ -37,7 +37,10 @@ func newFleet(t *testing.T, kind, delivery string) *fleet {
 	f := &fleet{t: t, server: serverKinds[kind](t), dir: t.TempDir(), to: &inbox{}}
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.to.ServeHTTP(w, r)
-		time.Sleep(time.Duration(f.slow.Load()))
+		select {
+		case <-time.After(time.Duration(f.slow.Load())):
+		case <-r.Context().Done():
+		}
 	}))
 	t.Cleanup(web.Close)
 	write(t, f.dir, "connectd.yaml", fmt.Sprintf(`connectors:
