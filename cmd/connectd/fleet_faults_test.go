@@ -12,29 +12,19 @@ import (
 // relayed is everything the relay has written about rows, but not who works on what.
 func (f *fleet) relayed() string {
 	f.t.Helper()
-	var text strings.Builder
+	var all []string
 	for _, query := range []string{
 		`SELECT concat_ws('|', seq, state, attempts, deliveries, crashes, available_at, last_error, published_at) FROM outbox ORDER BY seq`,
 		`SELECT concat_ws('|', seq, n, at, code, message) FROM connectd_attempt ORDER BY seq, n`,
 		`SELECT concat_ws('|', part, epoch, batch) FROM connectd_inflight WHERE seqs::text <> '{}' ORDER BY part, epoch, batch`,
 	} {
-		rows, err := f.server.db.QueryContext(f.t.Context(), query)
-		if err != nil {
-			f.t.Fatal(err)
+		var lines string
+		if err := f.server.db.QueryRowContext(f.t.Context(), `SELECT coalesce(string_agg(line, E'\n'), '') FROM (`+query+`) q (line)`).Scan(&lines); err != nil {
+			f.t.Fatalf("%s: %v", query, err)
 		}
-		for rows.Next() {
-			var line string
-			if err := rows.Scan(&line); err != nil {
-				f.t.Fatal(err)
-			}
-			text.WriteString(line + "\n")
-		}
-		if err := rows.Err(); err != nil {
-			f.t.Fatal(err)
-		}
-		_ = rows.Close()
+		all = append(all, lines)
 	}
-	return text.String()
+	return strings.Join(all, "\n\n")
 }
 
 // TestAPausedMemberOfAFleetChangesNothing (A1, A3, A4, A22, A26): one of three daemons is stopped for longer than its lease in the

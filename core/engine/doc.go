@@ -32,6 +32,9 @@
 //
 // Live workers share a table's partitions evenly, rounded up. A worker above its share for two heartbeats hands the excess
 // over: it stops reading, waits for its calls, settles, releases. A worker takes free and expired partitions up to its share.
+// It has three heartbeats in each lease and counts as gone after two thirds of one without, so that within a lease of a worker's
+// end its leases have run out and the others' shares have grown. Heartbeats, renewals and looks for leases are jittered, and one that
+// has its share does not look: workers that begin together, or meet at a dead one's leases, do not stay together.
 //
 // # Reading
 //

@@ -122,7 +122,7 @@ func (m *machine) acquired(got []core.Acquired, err error, asked, now time.Durat
 	}
 	slices.SortFunc(m.parts, func(a, b *partition) int { return a.lease.Part - b.lease.Part })
 	if len(got) > 0 && len(got) == len(m.parts) {
-		m.renewAt = asked + m.policy.Lease/3
+		m.renewAt = asked + around(m.rand, m.policy.Lease/3)
 	}
 }
 
