@@ -52,7 +52,7 @@ func (m *machine) pulsed(pulse core.Pulse, total int, err error, now time.Durati
 		m.pulseAt = now + m.pause("heartbeat", 0)
 		return
 	}
-	// Three a lease at least: whoever was killed is missed, and its leases may be taken, when the last of them has run out.
+	// Three a lease at least, so that within one whoever died is missed: see runner.pulse.
 	m.pulseAt = now + around(m.rand, m.policy.Lease*3/10)
 	m.total, m.live = total, max(pulse.Live, 1)
 	m.untroubled(func(t trouble) bool {
