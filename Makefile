@@ -14,9 +14,12 @@ CHAOS   ?= 5m
 ROUNDS  ?= 5
 REPORT  ?=
 LARGE   ?=
+# One table of `make scale` instead of all, and a look at small sizes.
+PART    ?=
+QUICK   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test lint format bench chaos generate
+.PHONY: help demo build test lint format bench scale chaos generate
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +49,10 @@ format: ## rewrite the code as lint wants it
 bench: ## the figures of docs/benchmarks.md, in ROUNDS rounds, with real servers; REPORT=FILE writes them as JSON too
 	scripts/services.sh run $(GO) test -run '^$$' -bench '^BenchmarkGoals$$' -benchtime $(ROUNDS)x -timeout 2h ./cmd/connectd/bench \
 		-report '$(abspath $(REPORT))' $(if $(LARGE),-large)
+
+scale: ## how cost grows, in 20 minutes, with real servers; REPORT=docs/scaling.md writes it there, PART=NAME does one table, QUICK=1 less of each
+	scripts/services.sh run $(GO) test -run '^$$' -bench '^BenchmarkScale$$/^$(PART)' -benchtime 1x -timeout 40m ./cmd/connectd/bench \
+		-page '$(abspath $(REPORT))' $(if $(QUICK),-quick)
 
 chaos: ## long runs that break things at random: the engine's simulation with SEEDS seeds, processes for CHAOS
 	$(GO) test -count=1 -timeout 2h -run '^TestSimulation$$' ./core/engine -sim.seeds $(SEEDS)

@@ -64,6 +64,7 @@ func TestG7ARecordThatKillsTheSinkEndsDeadAlone(t *testing.T) {
 	})
 }
 
+// Rows that hang, found again first by each worker, starve nobody: https://github.com/graphile/worker/pull/313
 func TestARecordThatHangsEndsDeadAlone(t *testing.T) {
 	inBubble(t, 1, func(w *world) {
 		w.insert(100, 30)
@@ -238,6 +239,7 @@ func TestG6HoldPutsUncertainRowsBeforeAPerson(t *testing.T) {
 	})
 }
 
+// One dead destination uses all workers: https://github.com/frain-dev/convoy/issues/1926
 func TestOneBadConnectorLeavesTheOthersAlone(t *testing.T) {
 	inBubble(t, 1, func(w *world) {
 		bad := memory.NewSink()

@@ -191,7 +191,7 @@ func (s *schema) settleColumns(cfg Config) error {
 		s.cols.Created, s.fillCreated = created, true
 	}
 	if s.unique[strings.ToLower(s.cols.ID)] == "" {
-		return layout.Misfit("id", s.cols.ID, "has no unique constraint of its own")
+		return layout.Misfit("id", s.cols.ID, layout.NotUnique, "has no unique constraint of its own")
 	}
 	for _, name := range []string{s.cols.ID, s.cols.Key} {
 		if c := s.found[strings.ToLower(name)]; name != "" && !c.canIdentify() {
@@ -213,15 +213,15 @@ func (s *schema) settleOrder(cfg Config) error {
 	}
 	switch {
 	case found && !c.auto:
-		return layout.Misfit("order", c.name, "is not AUTO_INCREMENT, so its values could come twice (map columns.order to a name the table has not, and init adds such a column)")
+		return layout.Misfit("order", c.name, layout.Mismapped, "is not AUTO_INCREMENT, so its values could come twice (map columns.order to a name the table has not, and init adds such a column)")
 	case !found && auto.name != "" && cfg.Columns.Has("order"):
-		return fmt.Errorf("it has no column %s, and can get none since a table has only one AUTO_INCREMENT column: map columns.order to %s", s.cols.Order, auto.name)
+		return layout.Unfit(layout.Mismapped, "it has no column %s, and can get none since a table has only one AUTO_INCREMENT column: map columns.order to %s", s.cols.Order, auto.name)
 	case !found && auto.name == "":
 		s.addOrder = true
 		return nil
 	}
 	if s.unique[strings.ToLower(auto.name)] == "" {
-		return layout.Misfit("order", auto.name, "has no unique constraint of its own")
+		return layout.Misfit("order", auto.name, layout.NotUnique, "has no unique constraint of its own")
 	}
 	s.cols.Order = auto.name
 	return nil

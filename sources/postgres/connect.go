@@ -72,18 +72,21 @@ type server struct {
 	anyText bool
 }
 
+// errDSN is what every error about the DSN itself begins with.
+var errDSN = errors.New("dsn")
+
 // connection reads the DSN. Its error says nothing of the DSN's content, which may be a password in a wrong place.
 func (cfg Config) connection() (*pgxpool.Config, error) {
 	if strings.TrimSpace(cfg.DSN) == "" {
-		return nil, errors.New("dsn is missing")
+		return nil, fmt.Errorf("%w is missing", errDSN)
 	}
 	c, err := pgxpool.ParseConfig(cfg.DSN)
 	if cause := errors.Unwrap(err); cause != nil && strings.Contains(err.Error(), "failed to configure TLS") {
-		return nil, errors.New("dsn asks for TLS in a way that cannot be had: " + tlsCause(cause))
+		return nil, fmt.Errorf("%w asks for TLS in a way that cannot be had: %s", errDSN, tlsCause(cause))
 	}
 	if err != nil || mistyped(cfg.DSN, c.ConnConfig.RuntimeParams) {
-		return nil, errors.New("dsn is no connection string: it must be a URL, postgres://user:password@host/database, " +
-			"with special characters percent-encoded, or key=value pairs as libpq takes them")
+		return nil, fmt.Errorf("%w is no connection string: it must be a URL, postgres://user:password@host/database, "+
+			"with special characters percent-encoded, or key=value pairs as libpq takes them", errDSN)
 	}
 	if !strings.Contains(cfg.DSN, "pool_max_conns") {
 		c.MaxConns = workConns

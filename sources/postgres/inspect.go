@@ -103,7 +103,7 @@ func (s *schema) readTable(ctx context.Context, q querier) error {
 		s.exists, s.table = true, tableName{*schemaName, *name}
 		return nil
 	case current == nil:
-		return errors.New("the search_path names no schema that is there: say schema.table")
+		return layout.Unfit(layout.Mismapped, "the search_path names no schema that is there: say schema.table")
 	}
 	s.table.schema = *current
 	// Somebody who wrote CREATE TABLE Outbox has a table outbox.

@@ -18,6 +18,7 @@ var takeoverTests = []test{
 	{"announcements are gone after a takeover", takeoverSweeps},
 }
 
+// Every database recovers what a dead worker left, by the same test: https://github.com/JasperFx/wolverine/issues/3971
 func countAnnounced(t *testing.T, h Harness) {
 	table, one := start(t, h, append(keyed("k", "a", "b", "c"), keyed("other", "d")...)...)
 	a, b := one.row("a"), one.row("b")
@@ -107,6 +108,8 @@ func holdRecovered(t *testing.T, h Harness) {
 	}
 }
 
+// A row that has a failure already when its worker dies:
+// https://github.com/rails/solid_queue/commit/629ae5559f7700084900b61eec3edb5db467f945
 func sixCrashesHeld(t *testing.T, h Harness) {
 	table, w := start(t, h, keyed("k", "a")...)
 	buryByCrashes(t, table, w, true)
@@ -174,6 +177,8 @@ func (w *worker) partitionsOf() int {
 	return n
 }
 
+// Nobody knows what became of a row that was on its way, so a takeover is no failed attempt. What it counts, crashes, makes
+// the row wait for others and ends it in time: https://github.com/graphile/worker/pull/313
 func takeoverCountsNoAttempt(t *testing.T, h Harness) {
 	table, one := start(t, h, keyed("k", "a")...)
 	one.settle(one.row("a"), core.Settlement{State: core.Pending, Attempts: 3, Failure: &core.Failure{Code: "x", Message: "y"}})
