@@ -164,9 +164,12 @@ func (s *torture) Deliver(ctx context.Context, batch []core.Record) ([]core.Outc
 			return nil, err
 		}
 	}
-	select {
-	case <-time.After(s.pause):
-	case <-ctx.Done():
+	const step = 10 * time.Millisecond // so that a process that was stopped has the rest of its pause when it wakes
+	for left := s.pause; left > 0 && ctx.Err() == nil; left -= step {
+		select {
+		case <-time.After(min(left, step)):
+		case <-ctx.Done():
+		}
 	}
 	return outcomes, nil
 }

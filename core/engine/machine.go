@@ -47,6 +47,7 @@ type machine struct {
 	owed      bool // a normal batch goes before the next careful one
 	turn      int  // the partition that may begin first
 	draining  bool
+	farewell  bool // the last heartbeat was sent
 	published int64
 	lastRead  time.Duration
 

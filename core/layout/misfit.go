@@ -62,6 +62,14 @@ func Missing(d *core.Diagnosis, lost []string, more string) bool {
 	return true
 }
 
+// CheckVersion refuses a table whose schema a program that makes version own must not touch.
+func CheckVersion(version, own int) error {
+	if newest := own + 1; version > newest {
+		return Unfit(TooNew, "it was prepared by a newer connectd (schema version %d, this one knows %d to %d): upgrade connectd here", version, own, newest)
+	}
+	return nil
+}
+
 // Initialised adds which version of the relay's tables is there, beside the one that this program makes.
 func Initialised(d *core.Diagnosis, version, own, partitions int) {
 	if version > own {

@@ -11,12 +11,8 @@ import (
 	"github.com/connectd/connectd/core/layout"
 )
 
-// This program works on tables of its own schema version and of the next, so that daemons of two neighbouring versions
-// can run side by side while they are upgraded: a new version must not change what the one before it does.
-const (
-	schemaVersion     = 1
-	newestKnownSchema = schemaVersion + 1
-)
+// schemaVersion is the version of the schema that this program's init makes: see package layout.
+const schemaVersion = 1
 
 // schema is what the database says of an outbox table: as it is, and how its columns are used.
 type schema struct {
@@ -177,10 +173,8 @@ func (s *schema) readRegistration(ctx context.Context, q querier) error {
 		return nil
 	case err != nil:
 		return err
-	case s.version > newestKnownSchema:
-		return layout.Unfit(layout.TooNew, "its tables have version %d, this connectd knows up to %d: upgrade connectd", s.version, newestKnownSchema)
 	}
-	return nil
+	return layout.CheckVersion(s.version, schemaVersion)
 }
 
 // settleColumns finds the application's columns in an existing table. The relay's own may still be missing.
@@ -258,8 +252,12 @@ func (s *schema) missing() []string {
 	if !s.indexes[pendingIndex] {
 		lost = append(lost, "index "+pendingIndex)
 	}
-	if lost == nil && !s.ready {
+	switch {
+	case lost != nil:
+	case !s.ready:
 		lost = []string{"the table's row in connectd_outbox"}
+	case s.version < schemaVersion:
+		lost = []string{fmt.Sprintf("schema of version %d", schemaVersion)}
 	}
 	return lost
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/connectd/connectd/core/layout"
 )
 
-// Heartbeat tells that owner lives, and counts who does. Its statements stand alone: workers that swept in one transaction
+// Heartbeat tells that owner lives, and counts who does. It learns as well which version of the schema the table has by
+// now. Its statements stand alone: workers that swept in one transaction
 // with their own heartbeat would wait for each other in a circle.
 func (src *Source) Heartbeat(ctx context.Context, owner string, info []byte, ttl time.Duration) (core.Pulse, error) {
 	var pulse core.Pulse
@@ -52,7 +53,12 @@ func (src *Source) Heartbeat(ctx context.Context, owner string, info []byte, ttl
 				return err
 			}
 		}
-		return src.keep.QueryRowContext(ctx, src.text.fill(`SELECT changes FROM {outbox} WHERE tbl = ?`), src.s.table.name).Scan(&pulse.Changes)
+		var version int64
+		err = src.keep.QueryRowContext(ctx, src.text.fill(`SELECT changes, version FROM {outbox} WHERE tbl = ?`), src.s.table.name).Scan(&pulse.Changes, &version)
+		if err == nil {
+			src.version.Store(version)
+		}
+		return err
 	})
 	return pulse, err
 }

@@ -99,8 +99,12 @@ func (s *schema) missing() []string {
 			lost = append(lost, "valid "+o.kind+" "+o.name)
 		}
 	}
-	if lost == nil && !s.registered {
+	switch {
+	case lost != nil:
+	case !s.registered:
 		lost = []string{"row of the table in " + s.beside("outbox")}
+	case s.version < schemaVersion:
+		lost = []string{fmt.Sprintf("schema of version %d", schemaVersion)}
 	}
 	return lost
 }

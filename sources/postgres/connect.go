@@ -40,6 +40,24 @@ var settings = map[string]string{
 	"statement_timeout":                   "60s",
 	"idle_in_transaction_session_timeout": "10s",
 	"lock_timeout":                        "0",
+	"tcp_keepalives_idle":                 "30s", // a host that vanished without a word is given up after a minute, not after
+	"tcp_keepalives_interval":             "10s", // two hours and more; over a Unix socket these mean nothing
+	"tcp_keepalives_count":                "3",
+	"tcp_user_timeout":                    "30s",
+}
+
+// watchClient has the server look every two seconds, while a statement runs or waits for a lock, whether its client is
+// still there: the statement of a worker that was killed would go on waiting for a minute. PostgreSQL 13 does not know
+// the setting, and a server on a system where it cannot look refuses it: statement_timeout is all there is then.
+// https://www.postgresql.org/docs/current/runtime-config-connection.html#GUC-CLIENT-CONNECTION-CHECK-INTERVAL
+func watchClient(ctx context.Context, conn *pgconn.PgConn) error {
+	_, err := conn.Exec(ctx, `SELECT set_config('client_connection_check_interval', '2s', false)
+		WHERE current_setting('client_connection_check_interval', true) = '0'`).ReadAll()
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) {
+		return nil
+	}
+	return err
 }
 
 // server is how to reach a database.
@@ -122,6 +140,13 @@ func reachTelling(ctx context.Context, cfg Config, tell func(string)) (*server, 
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("connect: %w", err)
+	}
+	if !s.pooled {
+		c.ConnConfig.AfterConnect = watchClient
+		if err := watchClient(ctx, conn.PgConn()); err != nil {
+			conn.Close(ctx)
+			return nil, nil, fmt.Errorf("connect: %w", err)
+		}
 	}
 	return s, conn, s.encode(ctx, conn)
 }

@@ -24,13 +24,19 @@ const heartbeat = `WITH me AS (
 			WHERE tbl = $1 AND owner <> $2 AND heartbeat < {now} - 10 * $4::bigint * interval '1 microsecond' FOR UPDATE SKIP LOCKED))
 	)
 	SELECT 1 + (SELECT count(*) FROM {connectd_worker} WHERE tbl = $1 AND owner <> $2 AND heartbeat > {now} - $4::bigint * interval '1 microsecond'),
-		(SELECT changes FROM {connectd_outbox} WHERE tbl = $1)`
+		(SELECT changes FROM {connectd_outbox} WHERE tbl = $1), (SELECT version FROM {connectd_outbox} WHERE tbl = $1)`
 
-// Heartbeat tells that owner lives, and counts who does.
+// Heartbeat tells that owner lives, and counts who does. It learns as well which version of the schema the table has by
+// now.
 func (src *Source) Heartbeat(ctx context.Context, owner string, info []byte, ttl time.Duration) (core.Pulse, error) {
 	var pulse core.Pulse
 	err := src.run(ctx, src.keep, "heartbeat", func(q querier) error {
-		return q.QueryRow(ctx, src.text.fill(heartbeat), src.s.table.name, owner, info, ttl.Microseconds()).Scan(&pulse.Live, &pulse.Changes)
+		var version int64
+		err := q.QueryRow(ctx, src.text.fill(heartbeat), src.s.table.name, owner, info, ttl.Microseconds()).Scan(&pulse.Live, &pulse.Changes, &version)
+		if err == nil {
+			src.version.Store(version)
+		}
+		return err
 	})
 	if err == nil && src.deletePublished {
 		err = src.sumLedger(ctx)
