@@ -1,0 +1,193 @@
+//go:build linux
+
+package chaos
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"encoding/json"
+	"fmt"
+	"log"
+	"io"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	_ "modernc.org/sqlite"
+
+	"github.com/connectd/connectd/scripts/services"
+)
+
+// database is where the outbox is, as its application sees it: straight, by none of the proxies.
+type database struct {
+	db      *sql.DB
+	server  string            // its name for services.sh; "" for a file
+	servers *services.Servers // which are this test's own
+	address string            // of the server
+	// dsn is what a daemon is given, to reach the server by way of an address.
+	dsn     func(address string) string
+	version string // the statement that asks for it
+	dollar  bool   // parameters are $1 and not ?
+}
+
+func openDatabase(t *testing.T, p pair, dir string) *database {
+	t.Helper()
+	d := &database{version: "SELECT version()"}
+	switch p.source {
+	case "sqlite":
+		path := filepath.Join(dir, "outbox.db")
+		d.dsn = func(string) string { return path }
+		d.version = "SELECT 'SQLite ' || sqlite_version()"
+		d.open(t, "sqlite", "file:"+path+"?_txlock=immediate&_pragma=busy_timeout(10000)")
+	case "postgres":
+		d.server, d.servers, d.dollar = "postgres", services.Own(t, "postgres"), true
+		u, err := url.Parse(d.servers.Postgres())
+		if err != nil {
+			t.Fatal("the address of PostgreSQL is no URL")
+		}
+		d.address = u.Host
+		d.dsn = func(address string) string {
+			through := *u
+			through.Host = address
+			return through.String()
+		}
+		d.open(t, "pgx", u.String())
+	case "mysql":
+		d.server, d.servers = "mysql", services.Own(t, "mysql")
+		d.openMySQL(t, d.servers.MySQL())
+	case "mariadb":
+		d.server, d.servers = "mariadb", services.Own(t, "mariadb")
+		d.version = "SELECT concat('MariaDB ', version())"
+		d.openMySQL(t, d.servers.MariaDB())
+	default:
+		t.Fatalf("there is no source %s", p.source)
+	}
+	d.db.SetMaxOpenConns(16)
+	return d
+}
+
+func (d *database) open(t *testing.T, driver, dsn string) {
+	t.Helper()
+	db, err := sql.Open(driver, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.db = db
+	t.Cleanup(func() { _ = db.Close() })
+}
+
+func (d *database) openMySQL(t *testing.T, dsn string) {
+	t.Helper()
+	c, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		t.Fatal("the address of the server is no data source name")
+	}
+	d.address = c.Addr
+	d.dsn = func(address string) string {
+		through := c.Clone()
+		through.Addr = address
+		return through.FormatDSN()
+	}
+	if d.version == "SELECT version()" {
+		d.version = "SELECT concat('MySQL ', version())"
+	}
+	own := c.Clone()
+	own.Logger = log.New(io.Discard, "", 0) // it says of each connection that the server was killed
+	var connector driver.Connector
+	if connector, err = mysql.NewConnector(own); err != nil {
+		t.Fatal(err)
+	}
+	d.db = sql.OpenDB(connector)
+	t.Cleanup(func() { _ = d.db.Close() })
+}
+
+// with writes a statement's parameters as the server wants them.
+func (d *database) with(statement string) string {
+	if d.dollar {
+		for n := 1; strings.Contains(statement, "?"); n++ {
+			statement = strings.Replace(statement, "?", fmt.Sprint("$", n), 1)
+		}
+	}
+	return statement
+}
+
+// insert is the application's statement: id, key, type, payload, headers.
+func (d *database) insert() string {
+	return d.with("INSERT INTO outbox (id, aggregateid, type, payload, headers) VALUES (?, ?, ?, ?, ?)")
+}
+
+// unfinished counts rows that are neither published nor dead, and inflight rows.
+func (d *database) unfinished(ctx context.Context) (rows, inflight int, err error) {
+	err = d.db.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM outbox WHERE state NOT IN ('published', 'dead')),
+		(SELECT count(*) FROM connectd_inflight)`).Scan(&rows, &inflight)
+	return rows, inflight, err
+}
+
+// rows reads the table.
+func (d *database) rows(ctx context.Context) (map[string]row, error) {
+	list, err := d.db.QueryContext(ctx, "SELECT seq, id, state, attempts, deliveries, crashes, coalesce(last_error, '') FROM outbox")
+	if err != nil {
+		return nil, err
+	}
+	defer list.Close()
+	rows := map[string]row{}
+	for list.Next() {
+		var r row
+		if err := list.Scan(&r.seq, &r.id, &r.state, &r.attempts, &r.deliveries, &r.crashes, &r.lastError); err != nil {
+			return nil, err
+		}
+		rows[r.id] = r
+	}
+	return rows, list.Err()
+}
+
+// attempts reads the rows' histories, by seq.
+func (d *database) attempts(ctx context.Context) (map[int64][]string, error) {
+	list, err := d.db.QueryContext(ctx, "SELECT seq, deliveries, code, message FROM connectd_attempt ORDER BY n")
+	if err != nil {
+		return nil, err
+	}
+	defer list.Close()
+	all := map[int64][]string{}
+	for list.Next() {
+		var seq int64
+		var deliveries int
+		var code, message string
+		if err := list.Scan(&seq, &deliveries, &code, &message); err != nil {
+			return nil, err
+		}
+		all[seq] = append(all[seq], fmt.Sprintf("after %d sends: %s: %s", deliveries, code, message))
+	}
+	return all, list.Err()
+}
+
+// owner is the worker that a process is, by what it published with its heartbeat; "" when there is none.
+func (d *database) owner(ctx context.Context, pid int) (string, error) {
+	list, err := d.db.QueryContext(ctx, "SELECT owner, info FROM connectd_worker WHERE info IS NOT NULL")
+	if err != nil {
+		return "", err
+	}
+	defer list.Close()
+	for list.Next() {
+		var owner string
+		var info []byte
+		if err := list.Scan(&owner, &info); err != nil {
+			return "", err
+		}
+		var published struct{ PID int }
+		if json.Unmarshal(info, &published) == nil && published.PID == pid {
+			return owner, nil
+		}
+	}
+	return "", list.Err()
+}
+
+// leases counts the partitions that a worker has, whether or not they have run out.
+func (d *database) leases(ctx context.Context, owner string) (n int, err error) {
+	err = d.db.QueryRowContext(ctx, d.with("SELECT count(*) FROM connectd_lease WHERE owner = ?"), owner).Scan(&n)
+	return n, err
+}
