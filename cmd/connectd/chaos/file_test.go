@@ -83,10 +83,10 @@ func (f *fileReceiver) name() string {
 	return "a file on a tmpfs"
 }
 
-// fill takes all room but a few lines', or gives it back.
+// fill takes all room but that of a few lines, or gives it back.
 func (f *fileReceiver) fill(on bool) error {
 	if f.disk == "" {
-		return nil
+		return errors.ErrUnsupported
 	}
 	filler := filepath.Join(f.disk, "filler")
 	if !on {

@@ -20,6 +20,14 @@ func (p pair) String() string { return p.source + "-" + p.sink }
 // served says that the source is a server, with connections that can break.
 func (p pair) served() bool { return p.source != "sqlite" }
 
+// poisons are what can be wrong with a row. The file sink refuses no record.
+func (p pair) poisons() []string {
+	if p.sink == "file" {
+		return []string{unreadable}
+	}
+	return []string{unreadable, refused}
+}
+
 // shortPairs are those of `make test`, allPairs those of `make chaos`.
 func shortPairs() []pair {
 	return []pair{{"sqlite", "file", 2}, {"sqlite", "webhook", 2}, {"postgres", "webhook", 3}}

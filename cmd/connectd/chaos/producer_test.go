@@ -23,7 +23,7 @@ const (
 // producer is an application: several connections whose transactions overlap, of which some are rolled back.
 type producer struct {
 	database *database
-	seed     uint64
+	poisons  []string
 	done     chan struct{}
 	wg       sync.WaitGroup
 
@@ -45,15 +45,15 @@ type key struct {
 	n          int
 }
 
-func (k *key) name() string { return fmt.Sprintf("k%02d.%d", k.number, k.generation) }
+func (k *key) name() string { return fmt.Sprintf("k%02d-%d", k.number, k.generation) }
 
 // produce starts writing rows, and what became of them into the truth log.
-func produce(d *database, truthLog string, seed uint64) (*producer, error) {
+func produce(d *database, truthLog string, poisons []string, seed uint64) (*producer, error) {
 	f, err := os.Create(truthLog)
 	if err != nil {
 		return nil, err
 	}
-	p := &producer{database: d, seed: seed, done: make(chan struct{}), truth: f, log: json.NewEncoder(f)}
+	p := &producer{database: d, poisons: poisons, done: make(chan struct{}), truth: f, log: json.NewEncoder(f)}
 	for n := range sharedKeys {
 		p.keys = append(p.keys, &key{number: n})
 	}
@@ -75,7 +75,7 @@ func (p *producer) stop() error {
 
 func (p *producer) run(dice *rand.Rand) {
 	for {
-		pause := 5*time.Millisecond + dice.N(50*time.Millisecond)
+		pause := 5*time.Millisecond + upTo(dice, 50*time.Millisecond)
 		if !p.transaction(dice) {
 			pause = 200 * time.Millisecond // the server is away
 		}
@@ -95,7 +95,7 @@ func (p *producer) transaction(dice *rand.Rand) (answered bool) {
 		defer k.mu.Unlock()
 	}
 	facts := p.compose(dice, keys)
-	end := p.attempt(facts, dice.IntN(10) == 0, dice.N(15*time.Millisecond))
+	end := p.attempt(facts, dice.IntN(10) == 0, upTo(dice, 15*time.Millisecond))
 	for _, k := range keys {
 		if end == unknown {
 			k.generation, k.n = k.generation+1, 0
@@ -130,11 +130,8 @@ func (p *producer) compose(dice *rand.Rand, keys []*key) (facts []fact) {
 	p.transactions++
 	add := func(id, key string, n int) {
 		f := fact{Transaction: p.transactions, ID: id, Key: key, N: n}
-		switch dice.IntN(200) {
-		case 0:
-			f.Poison = unreadable
-		case 1:
-			f.Poison = refused
+		if dice.IntN(100) == 0 {
+			f.Poison = p.poisons[dice.IntN(len(p.poisons))]
 		}
 		facts = append(facts, f)
 	}

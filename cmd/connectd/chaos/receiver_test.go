@@ -4,6 +4,7 @@ package chaos
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -21,7 +22,8 @@ type receiver interface {
 	target(address string) string
 	name() string // for the report
 	received() ([]reception, error)
-	// slow lets each answer wait, refuse says no to everything for now, fill leaves no room. Zero and false mend it.
+	// slow lets each answer wait, refuse says no to everything for now, fill leaves no room (errors.ErrUnsupported: it
+	// cannot). Zero and false mend it.
 	slow(wait time.Duration)
 	refuse(on bool)
 	fill(on bool) error
@@ -92,7 +94,7 @@ func (w *webhookReceiver) refuse(on bool) {
 	w.refuses = on
 }
 
-func (w *webhookReceiver) fill(bool) error { return nil }
+func (w *webhookReceiver) fill(bool) error { return errors.ErrUnsupported }
 
 func (w *webhookReceiver) received() ([]reception, error) {
 	w.mu.Lock()
@@ -105,7 +107,7 @@ func (w *webhookReceiver) ServeHTTP(answer http.ResponseWriter, r *http.Request)
 	if err != nil {
 		return // half a request
 	}
-	time.Sleep(3 * time.Millisecond) // so that there is always something on its way
+	time.Sleep(10 * time.Millisecond) // so that there is always something on its way
 	status, wait := w.take(r.Header, body)
 	select {
 	case <-time.After(wait):

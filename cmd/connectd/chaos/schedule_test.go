@@ -69,12 +69,12 @@ func (p pair) schedule(seed uint64, total time.Duration) []accident {
 	busy := map[string]time.Duration{} // part → until when it is broken
 	sinkKills := make([]int, p.daemons)
 	for at := time.Second; ; {
-		at += 150*time.Millisecond + dice.N(900*time.Millisecond)
+		at += 100*time.Millisecond + upTo(dice, 600*time.Millisecond)
 		if at >= total {
 			return list
 		}
 		d := draws[all[dice.IntN(len(all))]]
-		a := accident{what: d.what, slot: dice.IntN(p.daemons), at: at, lasts: d.min + dice.N(d.max-d.min+1)}
+		a := accident{what: d.what, slot: dice.IntN(p.daemons), at: at, lasts: d.min + upTo(dice, d.max-d.min+1)}
 		if forAll := dice.IntN(4) == 0; a.ofDestination() || forAll && a.ofNetwork() {
 			a.slot = everybody
 		}
@@ -120,4 +120,9 @@ func (a accident) parts(daemons int) (list []string) {
 		}
 	}
 	return list
+}
+
+// upTo is a time below the limit.
+func upTo(dice *rand.Rand, limit time.Duration) time.Duration {
+	return time.Duration(dice.Int64N(int64(limit)))
 }

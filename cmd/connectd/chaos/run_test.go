@@ -1,0 +1,187 @@
+//go:build linux
+
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// run is one pair's life: everything starts, things break for a while, everything is mended, the backlog drains, the
+// daemons are stopped, and what is left is held against the laws.
+func run(t *testing.T, program string, p pair, seed uint64, total time.Duration) *result {
+	dir := workDir(t, p)
+	d := openDatabase(t, p, dir)
+	to := startReceiver(t, p, dir, total)
+	f := newFleet(t, program, dir, p, d, to)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	w := &world{fleet: f, database: d, receiver: to, takeovers: &takeovers{database: d, ctx: ctx}}
+	truth := filepath.Join(dir, "truth.jsonl")
+	app, err := produce(d, truth, p.poisons(), seed)
+	must(t, err)
+	start := time.Now()
+	still := watchStalls(start)
+	for _, s := range f.slots {
+		must(t, f.start(s))
+	}
+	happened, broken := w.play(p.schedule(seed, total), start)
+	if broken == nil {
+		time.Sleep(time.Until(start.Add(total)))
+	}
+	must(t, app.stop())
+	mended := time.Now()
+	if broken == nil {
+		broken = w.settle(ctx)
+	}
+	settled := time.Since(mended)
+	if broken == nil {
+		broken = f.stop()
+	}
+	cancel()
+	w.takeovers.wg.Wait()
+	happened = append(happened, still.stop()...)
+	if broken != nil {
+		t.Error(broken)
+	}
+	if err := f.traces(); err != nil {
+		t.Error(err)
+	}
+
+	h, err := w.history(t.Context(), truth, happened, p.limits())
+	must(t, err)
+	violations := h.check()
+	tell(t, h, violations)
+	r := summarize(p, h, violations)
+	r.Destination, r.settled, r.quiet = to.name(), settled, w.takeovers.quiet(happened)
+	must(t, d.db.QueryRowContext(t.Context(), d.version).Scan(&r.Database))
+	for _, s := range f.slots {
+		r.starts += s.starts
+	}
+	t.Log(r)
+	return r
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// settle waits until nothing is left to do.
+func (w *world) settle(ctx context.Context) error {
+	var rows, inflight int
+	var err error
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if err := w.fleet.check(); err != nil {
+			return err
+		}
+		if rows, inflight, err = w.database.unfinished(ctx); err == nil && rows+inflight == 0 {
+			return nil
+		}
+	}
+	return fmt.Errorf("%v after everything was mended %d rows are not settled and %d batches announced, %w", patience, rows, inflight, err)
+}
+
+// stop ends all daemons in good order.
+func (f *fleet) stop() error {
+	for _, s := range f.slots {
+		if err := s.process.stop(); err != nil {
+			return err
+		}
+	}
+	for _, s := range f.slots {
+		if err := s.process.wait(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// history gathers what the checker looks at.
+func (w *world) history(ctx context.Context, truth string, happened []accident, l limits) (*history, error) {
+	h := &history{accidents: happened, fleet: l}
+	var err error
+	if h.facts, err = readTruth(truth); err != nil {
+		return nil, err
+	}
+	if h.rows, err = w.database.rows(ctx); err != nil {
+		return nil, fmt.Errorf("read the table: %w", err)
+	}
+	if h.attempts, err = w.database.attempts(ctx); err != nil {
+		return nil, fmt.Errorf("read the rows' histories: %w", err)
+	}
+	if _, h.inflight, err = w.database.unfinished(ctx); err != nil {
+		return nil, fmt.Errorf("count what is in flight: %w", err)
+	}
+	if h.receptions, err = w.receiver.received(); err != nil {
+		return nil, fmt.Errorf("read what arrived: %w", err)
+	}
+	return h, nil
+}
+
+// shown is how many violations of one law are shown, each with its row's story.
+const shown = 5
+
+// tell fails the test with what breaks the laws.
+func tell(t *testing.T, h *history, violations []violation) {
+	t.Helper()
+	count := map[string]int{}
+	for _, v := range violations {
+		if count[v.law]++; count[v.law] <= shown {
+			t.Errorf("%s: %s %s\n%s", v.law, v.id, v.text, h.story(v.id))
+		}
+	}
+	for law, n := range count {
+		if n > shown {
+			t.Errorf("%s: %d violations in all", law, n)
+		}
+	}
+}
+
+// story is all that is known of a row.
+func (h *history) story(id string) string {
+	if id == "" {
+		return ""
+	}
+	var b strings.Builder
+	i := slices.IndexFunc(h.facts, func(f fact) bool { return f.ID == id })
+	if i >= 0 {
+		f := h.facts[i]
+		fmt.Fprintf(&b, "  producer: transaction %d, key %q, n %d, %s at %s, poison %q\n", f.Transaction, f.Key, f.N, f.End, clock(f.At), f.Poison)
+	}
+	r, there := h.rows[id]
+	fmt.Fprintf(&b, "  table: there: %t, %+v\n", there, r)
+	for _, text := range h.attempts[r.seq] {
+		fmt.Fprintf(&b, "  history: %s\n", text)
+	}
+	var first, last time.Time
+	for n, one := range h.receptions {
+		if one.ID != id {
+			continue
+		}
+		if first.IsZero() {
+			first = one.At
+		}
+		last = one.At
+		fmt.Fprintf(&b, "  arrival %d at %s: send %d, marked %t, epoch %d, key %q, n %d\n",
+			n, clock(one.At), one.Delivery, one.Marked, one.Epoch, one.Key, one.N)
+	}
+	if i >= 0 && first.IsZero() {
+		first, last = h.facts[i].At, h.facts[i].At
+	}
+	for _, a := range h.accidents {
+		if a.began.Before(last.Add(10*time.Second)) && a.ended.After(first.Add(-10*time.Second)) {
+			fmt.Fprintf(&b, "  accident from %s to %s: %v\n", clock(a.began), clock(a.ended), a)
+		}
+	}
+	return b.String()
+}
+
+func clock(t time.Time) string { return t.Format("15:04:05.000") }

@@ -1,0 +1,108 @@
+//go:build linux
+
+package chaos
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// takeovers measures how long the partitions of a daemon that was killed wait for another one, by the lease table.
+type takeovers struct {
+	database *database
+	ctx      context.Context // ends the waits that have no end
+	wg       sync.WaitGroup
+
+	mu   sync.Mutex
+	list []takeover
+}
+
+// takeover is from a kill to the moment when others have all partitions of the killed daemon.
+type takeover struct{ killed, done time.Time }
+
+// before notes what a daemon has. What it returns is called when the daemon was killed, and waits in the background. It
+// returns nil for a daemon that has nothing, or of which the database says nothing now.
+func (t *takeovers) before(pid int) (killed func(at time.Time)) {
+	ctx, cancel := context.WithTimeout(t.ctx, 2*time.Second)
+	defer cancel()
+	owner, err := t.database.owner(ctx, pid)
+	if err != nil || owner == "" {
+		return nil
+	}
+	if n, err := t.database.leases(ctx, owner); err != nil || n == 0 {
+		return nil
+	}
+	return func(at time.Time) { t.wg.Go(func() { t.follow(owner, at) }) }
+}
+
+func (t *takeovers) follow(owner string, killed time.Time) {
+	for {
+		select {
+		case <-t.ctx.Done():
+			return
+		case <-time.After(25 * time.Millisecond):
+		}
+		if n, err := t.database.leases(t.ctx, owner); err == nil && n == 0 {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			t.list = append(t.list, takeover{killed, time.Now()})
+			return
+		}
+	}
+}
+
+// quiet returns, in order, how long the takeovers took that no other accident could have made longer.
+func (t *takeovers) quiet(accidents []accident) (list []time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, one := range t.list {
+		others := 0
+		for _, a := range accidents {
+			if a.began.Before(one.done) && a.ended.After(one.killed) && a.cost(limits{daemons: 1, inFlight: 1, records: 1}) > 0 {
+				others++
+			}
+		}
+		if others <= 1 { // the kill itself
+			list = append(list, one.done.Sub(one.killed))
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// stalls notes when this process was not let run for a while, so that the daemons were not either: a lease may have run
+// out with nobody to blame.
+type stalls struct {
+	done, ended chan struct{}
+	list        []accident // read after stop
+}
+
+const stallLimit = lease / 3
+
+func watchStalls(start time.Time) *stalls {
+	s := &stalls{done: make(chan struct{}), ended: make(chan struct{})}
+	go func() {
+		defer close(s.ended)
+		for last := time.Now(); ; {
+			select {
+			case <-s.done:
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+			now := time.Now()
+			if gap := now.Sub(last); gap > stallLimit {
+				s.list = append(s.list, accident{what: machineStall, slot: everybody, at: last.Sub(start), lasts: gap, began: last, ended: now})
+			}
+			last = now
+		}
+	}()
+	return s
+}
+
+func (s *stalls) stop() []accident {
+	close(s.done)
+	<-s.ended
+	return s.list
+}
