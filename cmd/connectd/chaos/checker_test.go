@@ -172,7 +172,7 @@ func (c *checker) states() {
 			c.fail(id, "it ends %s, poison %q, after %d crashes: %s", r.state, poison, r.crashes, r.lastError)
 		}
 	}
-	if c.inflight > 0 {
-		c.fail("", "%d batches are still announced", c.inflight)
+	for _, batch := range c.announced {
+		c.fail("", "still announced: %s", batch)
 	}
 }

@@ -120,11 +120,31 @@ func (d *database) insert() string {
 	return d.with("INSERT INTO outbox (id, aggregateid, type, payload, headers) VALUES (?, ?, ?, ?, ?)")
 }
 
-// unfinished counts rows that are neither published nor dead, and inflight rows.
-func (d *database) unfinished(ctx context.Context) (rows, inflight int, err error) {
-	err = d.db.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM outbox WHERE state NOT IN ('published', 'dead')),
-		(SELECT count(*) FROM connectd_inflight)`).Scan(&rows, &inflight)
-	return rows, inflight, err
+// pending counts rows that are neither published nor dead.
+func (d *database) pending(ctx context.Context) (n int, err error) {
+	err = d.db.QueryRowContext(ctx, "SELECT count(*) FROM outbox WHERE state NOT IN ('published', 'dead')").Scan(&n)
+	return n, err
+}
+
+// announced lists the inflight rows. Some name no row: they stand for a batch that is settled and whose announcement may
+// still come, and stay until the partition changes hands.
+func (d *database) announced(ctx context.Context) (batches []string, err error) {
+	list, err := d.db.QueryContext(ctx, "SELECT part, epoch, batch, seqs FROM connectd_inflight")
+	if err != nil {
+		return nil, err
+	}
+	defer list.Close()
+	for list.Next() {
+		var part, epoch, batch int64
+		var seqs string
+		if err := list.Scan(&part, &epoch, &batch, &seqs); err != nil {
+			return nil, err
+		}
+		if len(seqs) > len("[]") {
+			batches = append(batches, fmt.Sprintf("partition %d, epoch %d, batch %d: %s", part, epoch, batch, seqs))
+		}
+	}
+	return batches, list.Err()
 }
 
 // rows reads the table.

@@ -21,14 +21,14 @@ import (
 
 // fileReceiver reads what the file sink wrote. The file has no times, so it is followed while it grows.
 type fileReceiver struct {
-	path   string
-	disk   string // what may be filled; "" when it is the machine's
-	done   chan struct{}
-	ended  chan struct{}
-	offset int64
+	path  string
+	disk  string // what may be filled; "" when it is the machine's
+	done  chan struct{}
+	ended chan struct{}
 
-	mu   sync.Mutex
-	seen map[string]time.Time // line → when it was first there
+	mu     sync.Mutex
+	offset int64
+	seen   map[string]time.Time // line → when it was first there
 }
 
 // line is one of the file.
@@ -122,6 +122,8 @@ func (f *fileReceiver) follow() {
 // look reads the lines that are new. The sink takes a batch back that it could not write as a whole, so the file may
 // become shorter; the lines at its end then are read again.
 func (f *fileReceiver) look() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	in, err := os.Open(f.path)
 	if err != nil {
 		return
@@ -137,8 +139,6 @@ func (f *fileReceiver) look() {
 	fresh = fresh[:bytes.LastIndexByte(fresh, '\n')+1]
 	f.offset += int64(len(fresh))
 	now := time.Now()
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	for text := range bytes.Lines(fresh) {
 		if _, known := f.seen[string(text)]; !known {
 			f.seen[string(text)] = now
@@ -159,7 +159,7 @@ func (f *fileReceiver) received() (list []reception, err error) {
 	defer in.Close()
 	for lines := bufio.NewReader(in); ; {
 		text, err := lines.ReadString('\n')
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return list, nil
 		}
 		var l line

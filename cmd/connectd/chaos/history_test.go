@@ -8,8 +8,8 @@ import "time"
 type history struct {
 	facts      []fact
 	rows       map[string]row // the table at the end, by id
-	inflight   int            // inflight rows at the end
-	attempts   map[int64][]string
+	announced  []string           // batches that are still announced at the end
+	attempts   map[int64][]string // the rows' histories, by seq
 	receptions []reception // in the order in which the destination took them
 	accidents  []accident
 	fleet      limits

@@ -71,7 +71,7 @@ func (w *world) flight() {
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
 	for ctx.Err() == nil {
-		if _, inflight, err := w.database.unfinished(ctx); err != nil || inflight > 0 {
+		if batches, err := w.database.announced(ctx); err != nil || len(batches) > 0 {
 			return
 		}
 		time.Sleep(2 * time.Millisecond)

@@ -100,7 +100,7 @@ func TestBrokenHistories(t *testing.T) {
 		"a row is held":                                       {change("a-2", func(r *row) { r.state = "held" }), []int{states}},
 		"a row that did nothing is dead":                      {change("a-2", func(r *row) { r.state = "dead" }), []int{states}},
 		"a poisoned row is published":                         {change("a-4", func(r *row) { r.state = "published" }), []int{states}},
-		"a batch is announced and nobody is there to send it": {func(h *history) { h.inflight = 1 }, []int{states}},
+		"a batch is announced and nobody is there to send it": {func(h *history) { h.announced = []string{"batch 1"} }, []int{states}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := sound()

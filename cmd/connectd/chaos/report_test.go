@@ -27,7 +27,7 @@ type result struct {
 	arrivals, repeats, late                  int // late: the first send of a row, after another one
 	accidents                                map[what]int
 	starts                                   int
-	quiet                                    []time.Duration // takeovers, in order
+	takeovers, quiet                         []time.Duration // in order; quiet ones nothing else disturbed
 	settled                                  time.Duration
 	broken                                   map[string]int // law → violations
 }
@@ -70,8 +70,8 @@ func summarize(p pair, h *history, violations []violation) *result {
 
 func (r *result) String() string {
 	return fmt.Sprintf("%v, %s: %d rows committed, %d rolled back, %d unanswered of which %d are there, %d poison; %d arrivals, %d repeats, %d late; "+
-		"%d starts, takeovers %v; settled after %v; %v", r.pair, r.Database, r.committed, r.rolledBack, r.unanswered, r.found, r.poison,
-		r.arrivals, r.repeats, r.late, r.starts, r.quiet, r.settled.Round(time.Millisecond), r.accidents)
+		"%d starts, takeovers %v, undisturbed %v; settled after %v; %v", r.pair, r.Database, r.committed, r.rolledBack, r.unanswered, r.found, r.poison,
+		r.arrivals, r.repeats, r.late, r.starts, r.takeovers, r.quiet, r.settled.Round(time.Millisecond), r.accidents)
 }
 
 // report is what was seen of all pairs.
@@ -153,9 +153,12 @@ func (r *report) counts(b *strings.Builder) {
 		{"repeats", func(one *result) any { return one.repeats }},
 		{"of these, a first send that came late", func(one *result) any { return one.late }},
 		{"repeats for each accident that can cause any", func(one *result) any { return one.perAccident() }},
-		{"takeovers that nothing else disturbed", func(one *result) any { return len(one.quiet) }},
-		{"kill → all its partitions taken over, p50", func(one *result) any { return at(one.quiet, 1, 2) }},
-		{"kill → all its partitions taken over, max", func(one *result) any { return at(one.quiet, 1, 1) }},
+		{"kills of a daemon with partitions", func(one *result) any { return len(one.takeovers) }},
+		{"kill → all of them taken over, p50", func(one *result) any { return at(one.takeovers, 1, 2) }},
+		{"kill → all of them taken over, max", func(one *result) any { return at(one.takeovers, 1, 1) }},
+		{"kills that nothing else disturbed", func(one *result) any { return len(one.quiet) }},
+		{"kill → all taken over, p50", func(one *result) any { return at(one.quiet, 1, 2) }},
+		{"kill → all taken over, max", func(one *result) any { return at(one.quiet, 1, 1) }},
 		{"all mended → nothing pending", func(one *result) any { return one.settled.Round(10 * time.Millisecond) }},
 	}
 	names := make([]string, len(lines))

@@ -58,7 +58,8 @@ func run(t *testing.T, program string, p pair, seed uint64, total time.Duration)
 	violations := h.check()
 	tell(t, h, violations)
 	r := summarize(p, h, violations)
-	r.Destination, r.settled, r.quiet = to.name(), settled, w.takeovers.quiet(happened)
+	r.Destination, r.settled = to.name(), settled
+	r.takeovers, r.quiet = w.takeovers.took(happened)
 	must(t, d.db.QueryRowContext(t.Context(), d.version).Scan(&r.Database))
 	for _, s := range f.slots {
 		r.starts += s.starts
@@ -76,17 +77,21 @@ func must(t *testing.T, err error) {
 
 // settle waits until nothing is left to do.
 func (w *world) settle(ctx context.Context) error {
-	var rows, inflight int
+	var rows int
+	var batches []string
 	var err error
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		if err := w.fleet.check(); err != nil {
 			return err
 		}
-		if rows, inflight, err = w.database.unfinished(ctx); err == nil && rows+inflight == 0 {
+		if rows, err = w.database.pending(ctx); err != nil || rows > 0 {
+			continue
+		}
+		if batches, err = w.database.announced(ctx); err == nil && len(batches) == 0 {
 			return nil
 		}
 	}
-	return fmt.Errorf("%v after everything was mended %d rows are not settled and %d batches announced, %w", patience, rows, inflight, err)
+	return fmt.Errorf("%v after everything was mended %d rows are pending and announced is %q, error %v", patience, rows, batches, err)
 }
 
 // stop ends all daemons in good order.
@@ -117,8 +122,8 @@ func (w *world) history(ctx context.Context, truth string, happened []accident, 
 	if h.attempts, err = w.database.attempts(ctx); err != nil {
 		return nil, fmt.Errorf("read the rows' histories: %w", err)
 	}
-	if _, h.inflight, err = w.database.unfinished(ctx); err != nil {
-		return nil, fmt.Errorf("count what is in flight: %w", err)
+	if h.announced, err = w.database.announced(ctx); err != nil {
+		return nil, fmt.Errorf("read what is announced: %w", err)
 	}
 	if h.receptions, err = w.receiver.received(); err != nil {
 		return nil, fmt.Errorf("read what arrived: %w", err)

@@ -53,6 +53,9 @@ func (p pair) draws() []draw {
 // the daemon leave it alone for minutes, which is another test's subject.
 const maxSinkKills = 4
 
+// calmTime follows some kills of a daemon, so that it is seen how soon others take over when that is all that happens.
+const calmTime = lease + 1500*time.Millisecond
+
 // schedule is what breaks and when, in the order of time: the same for the same pair, seed and time. Nothing that is
 // broken breaks again before it was mended.
 func (p pair) schedule(seed uint64, total time.Duration) []accident {
@@ -84,6 +87,10 @@ func (p pair) schedule(seed uint64, total time.Duration) []accident {
 		if slices.ContainsFunc(a.parts(p.daemons), func(part string) bool { return busy[part] > at }) {
 			continue
 		}
+		calm := a.what == daemonKill && dice.IntN(4) == 0
+		if calm {
+			a.lasts = calmTime // it comes back when the others have taken over
+		}
 		switch a.what {
 		case sinkKill:
 			sinkKills[a.slot]++
@@ -94,6 +101,9 @@ func (p pair) schedule(seed uint64, total time.Duration) []accident {
 			busy[part] = at + a.lasts + 300*time.Millisecond
 		}
 		list = append(list, a)
+		if calm {
+			at += calmTime
+		}
 	}
 }
 

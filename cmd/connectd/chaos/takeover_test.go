@@ -53,23 +53,25 @@ func (t *takeovers) follow(owner string, killed time.Time) {
 	}
 }
 
-// quiet returns, in order, how long the takeovers took that no other accident could have made longer.
-func (t *takeovers) quiet(accidents []accident) (list []time.Duration) {
+// took returns, in order, how long the takeovers took: all of them, and those that nothing else could make longer.
+func (t *takeovers) took(accidents []accident) (all, quiet []time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, one := range t.list {
 		others := 0
 		for _, a := range accidents {
-			if a.began.Before(one.done) && a.ended.After(one.killed) && a.cost(limits{daemons: 1, inFlight: 1, records: 1}) > 0 {
+			if a.began.Before(one.done) && a.ended.After(one.killed) && a.what != targetSlow && a.what != targetRefuse {
 				others++
 			}
 		}
+		all = append(all, one.done.Sub(one.killed))
 		if others <= 1 { // the kill itself
-			list = append(list, one.done.Sub(one.killed))
+			quiet = append(quiet, one.done.Sub(one.killed))
 		}
 	}
-	slices.Sort(list)
-	return list
+	slices.Sort(all)
+	slices.Sort(quiet)
+	return all, quiet
 }
 
 // stalls notes when this process was not let run for a while, so that the daemons were not either: a lease may have run
