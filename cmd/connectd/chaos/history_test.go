@@ -7,10 +7,10 @@ import "time"
 // history is all that the checker looks at.
 type history struct {
 	facts      []fact
-	rows       map[string]row // the table at the end, by id
+	rows       map[string]row     // the table at the end, by id
 	announced  []string           // batches that are still announced at the end
 	attempts   map[int64][]string // the rows' histories, by seq
-	receptions []reception // in the order in which the destination took them
+	receptions []reception        // in the order in which the destination took them
 	accidents  []accident
 	fleet      limits
 }

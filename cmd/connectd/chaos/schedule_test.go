@@ -87,9 +87,13 @@ func (p pair) schedule(seed uint64, total time.Duration) []accident {
 		if slices.ContainsFunc(a.parts(p.daemons), func(part string) bool { return busy[part] > at }) {
 			continue
 		}
-		calm := a.what == daemonKill && dice.IntN(4) == 0
-		if calm {
-			a.lasts = calmTime // it comes back when the others have taken over
+		calm := a.what == daemonKill && dice.IntN(3) == 0
+		if calm { // when all is mended, and until the others have taken over
+			for _, until := range busy {
+				a.at = max(a.at, until)
+			}
+			a.lasts = calmTime
+			at = a.at + calmTime
 		}
 		switch a.what {
 		case sinkKill:
@@ -98,12 +102,9 @@ func (p pair) schedule(seed uint64, total time.Duration) []accident {
 			sinkKills[a.slot] = 0
 		}
 		for _, part := range a.parts(p.daemons) {
-			busy[part] = at + a.lasts + 300*time.Millisecond
+			busy[part] = a.at + a.lasts + 300*time.Millisecond
 		}
 		list = append(list, a)
-		if calm {
-			at += calmTime
-		}
 	}
 }
 
