@@ -211,3 +211,10 @@ func (d *database) leases(ctx context.Context, owner string) (n int, err error) 
 	err = d.db.QueryRowContext(ctx, d.with("SELECT count(*) FROM connectd_lease WHERE owner = ?"), owner).Scan(&n)
 	return n, err
 }
+
+// sending counts the batches that a worker has announced under leases that are its own.
+func (d *database) sending(ctx context.Context, owner string) (n int, err error) {
+	err = d.db.QueryRowContext(ctx, d.with(`SELECT count(*) FROM connectd_inflight i
+		JOIN connectd_lease l ON l.tbl = i.tbl AND l.part = i.part AND l.epoch = i.epoch WHERE l.owner = ?`), owner).Scan(&n)
+	return n, err
+}

@@ -66,24 +66,23 @@ func (w *world) play(schedule []accident, start time.Time) (happened []accident,
 	return slices.DeleteFunc(list, func(a accident) bool { return a.began.IsZero() }), err
 }
 
-// flight waits, not for long, until something is on its way: what breaks then shows more.
-func (w *world) flight() {
+// flight waits, not for long, until a daemon has something on its way: what breaks then shows more.
+func (w *world) flight(pid int) {
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
-	for ctx.Err() == nil {
-		if batches, err := w.database.announced(ctx); err != nil || len(batches) > 0 {
+	owner, err := w.database.owner(ctx, pid)
+	for err == nil && owner != "" && ctx.Err() == nil {
+		var n int
+		if n, err = w.database.sending(ctx, owner); n > 0 {
 			return
 		}
-		time.Sleep(2 * time.Millisecond)
 	}
 }
 
 // begin breaks something. What was not there, or cannot be broken here, is missed.
 func (w *world) begin(a *accident, stopped *int) (missed bool, err error) {
-	if a.cost(limits{daemons: 1, inFlight: 1, records: 1}) > 0 {
-		w.flight()
-	}
 	if s, m, is := a.breaks(); is {
+		w.flight(w.fleet.slots[max(a.slot, 0)].process.cmd.Process.Pid)
 		for _, link := range w.links(a, s) {
 			if link.set(m); m == pass {
 				link.cut()
@@ -91,31 +90,29 @@ func (w *world) begin(a *accident, stopped *int) (missed bool, err error) {
 		}
 		return false, nil
 	}
-	var p *process
-	if a.slot != everybody {
-		p = w.fleet.slots[a.slot].process
+	p := w.fleet.slots[max(a.slot, 0)].process // everybody's accidents hit when the first has something on its way
+	pid := p.cmd.Process.Pid
+	killed := w.takeovers.before(pid)
+	sink := p.sink()
+	if sink == 0 && (a.what == sinkKill || a.what == sinkStop) {
+		return true, nil
 	}
+	w.flight(pid)
 	switch a.what {
 	case daemonKill:
-		killed := w.takeovers.before(p.cmd.Process.Pid)
-		w.flight()
 		at := time.Now()
 		p.asked = true
-		err = p.cmd.Process.Kill()
-		if killed != nil {
+		if err = p.cmd.Process.Kill(); killed != nil {
 			killed(at)
 		}
 	case daemonTerm:
 		err = p.stop()
 	case daemonStop:
-		*stopped = p.cmd.Process.Pid
-		err = syscall.Kill(*stopped, syscall.SIGSTOP)
+		*stopped = pid
+		err = syscall.Kill(pid, syscall.SIGSTOP)
 	case sinkKill, sinkStop:
-		*stopped = p.sink()
-		if *stopped == 0 {
-			return true, nil
-		}
-		err = syscall.Kill(*stopped, map[what]syscall.Signal{sinkKill: syscall.SIGKILL, sinkStop: syscall.SIGSTOP}[a.what])
+		*stopped = sink
+		err = syscall.Kill(sink, map[what]syscall.Signal{sinkKill: syscall.SIGKILL, sinkStop: syscall.SIGSTOP}[a.what])
 		if errors.Is(err, syscall.ESRCH) {
 			return true, nil
 		}

@@ -41,7 +41,7 @@ func allPairs() []pair {
 // because nobody ran.
 const (
 	lease          = 3 * time.Second
-	callTimeout    = 6 * time.Second
+	callTimeout    = 4 * time.Second
 	requestTimeout = 2 * time.Second
 	maxRecords     = 10
 	inFlight       = 4

@@ -75,7 +75,7 @@ func (p *producer) stop() error {
 
 func (p *producer) run(dice *rand.Rand) {
 	for {
-		pause := 5*time.Millisecond + upTo(dice, 50*time.Millisecond)
+		pause := 20*time.Millisecond + upTo(dice, 80*time.Millisecond)
 		if !p.transaction(dice) {
 			pause = 200 * time.Millisecond // the server is away
 		}
@@ -123,7 +123,7 @@ func (p *producer) choose(dice *rand.Rand) (keys []*key) {
 	return keys
 }
 
-// compose makes one to four rows of each key, seldom many, and some that have none.
+// compose makes one to three rows of each key, seldom many, and some that have none.
 func (p *producer) compose(dice *rand.Rand, keys []*key) (facts []fact) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,7 +135,7 @@ func (p *producer) compose(dice *rand.Rand, keys []*key) (facts []fact) {
 		}
 		facts = append(facts, f)
 	}
-	rows := 1 + dice.IntN(4)
+	rows := 1 + dice.IntN(3)
 	if dice.IntN(50) == 0 {
 		rows = 40
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"strconv"
@@ -102,15 +103,21 @@ func (w *webhookReceiver) received() ([]reception, error) {
 	return w.list, w.err
 }
 
+// ServeHTTP takes its time before and after it takes the record, so that there is mostly something on its way. One whose
+// client is gone by then it does not take: a program that looks would not either.
 func (w *webhookReceiver) ServeHTTP(answer http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return // half a request
 	}
-	time.Sleep(10 * time.Millisecond) // so that there is always something on its way
+	select {
+	case <-time.After(rand.N(25 * time.Millisecond)):
+	case <-r.Context().Done():
+		return
+	}
 	status, wait := w.take(r.Header, body)
 	select {
-	case <-time.After(wait):
+	case <-time.After(wait + rand.N(25*time.Millisecond)):
 	case <-r.Context().Done():
 	}
 	answer.WriteHeader(status)

@@ -5,6 +5,7 @@ package chaos
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -57,6 +58,7 @@ func run(t *testing.T, program string, p pair, seed uint64, total time.Duration)
 	must(t, err)
 	violations := h.check()
 	tell(t, h, violations)
+	must(t, os.WriteFile(filepath.Join(dir, "accidents.log"), []byte(chronicle(happened)), 0o644))
 	r := summarize(p, h, violations)
 	r.Destination, r.settled = to.name(), settled
 	r.takeovers, r.quiet = w.takeovers.took(happened)
@@ -183,8 +185,17 @@ func (h *history) story(id string) string {
 	}
 	for _, a := range h.accidents {
 		if a.began.Before(last.Add(10*time.Second)) && a.ended.After(first.Add(-10*time.Second)) {
-			fmt.Fprintf(&b, "  accident from %s to %s: %v\n", clock(a.began), clock(a.ended), a)
+			fmt.Fprintf(&b, "  accident %s – %s: %v\n", clock(a.began), clock(a.ended), a)
 		}
+	}
+	return b.String()
+}
+
+// chronicle says what happened when, beside the daemons' logs.
+func chronicle(happened []accident) string {
+	var b strings.Builder
+	for _, a := range happened {
+		fmt.Fprintf(&b, "%s – %s: %v\n", clock(a.began), clock(a.ended), a)
 	}
 	return b.String()
 }

@@ -23,8 +23,8 @@ func (p pair) draws() []draw {
 		{daemonKill, 6, 100 * time.Millisecond, time.Second},
 		{daemonTerm, 4, 100 * time.Millisecond, time.Second},
 		{daemonStop, 4, lease + 500*time.Millisecond, lease + 2*time.Second},
-		{sinkKill, 4, 0, 0},
-		{sinkStop, 2, 500 * time.Millisecond, 3 * time.Second},
+		{sinkKill, 5, 0, 0},
+		{sinkStop, 3, 500 * time.Millisecond, callTimeout + time.Second},
 	}
 	if p.served() {
 		list = append(list,
