@@ -75,7 +75,7 @@ func (p *producer) stop() error {
 
 func (p *producer) run(dice *rand.Rand) {
 	for {
-		pause := 20*time.Millisecond + upTo(dice, 80*time.Millisecond)
+		pause := 30*time.Millisecond + upTo(dice, 120*time.Millisecond)
 		if !p.transaction(dice) {
 			pause = 200 * time.Millisecond // the server is away
 		}

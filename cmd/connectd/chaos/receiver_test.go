@@ -111,7 +111,7 @@ func (w *webhookReceiver) ServeHTTP(answer http.ResponseWriter, r *http.Request)
 		return // half a request
 	}
 	select {
-	case <-time.After(rand.N(25 * time.Millisecond)):
+	case <-time.After(rand.N(15 * time.Millisecond)):
 	case <-r.Context().Done():
 		return
 	}
