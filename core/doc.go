@@ -22,5 +22,6 @@
 // effects is: the sink confirms, the row is settled, memory is freed. A crash anywhere repeats rows and loses none; the
 // repetition bears a mark, Record.PossibleDuplicate.
 //
-// Package engine has the rules, package memory both ends in memory, packages sources/... and sinks/... the real ones.
+// Package engine has the rules, package memory both ends in memory, packages sources/... and sinks/... the real ones;
+// package outbox is what the sources share.
 package core

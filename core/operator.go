@@ -85,6 +85,7 @@ type RowInfo struct {
 	Part        int
 	Attempts    int
 	Deliveries  int
+	Refused     int // of Deliveries, those that the engine refused without sending them, as far back as the history goes
 	Crashes     int
 	LastError   string
 	CreatedAt   time.Time
@@ -114,6 +115,11 @@ type WorkerInfo struct {
 	Owner string
 	Age   time.Duration // since its last heartbeat, by the database's clock
 	Info  []byte        // what it published, JSON
+}
+
+// Refused says that it is of a record that the engine refused without sending it.
+func (a Attempt) Refused() bool {
+	return a.Deliveries == 0 && (a.Code == ReasonInvalid || a.Code == ReasonTooLarge)
 }
 
 // LeaseInfo is one lease row.

@@ -36,7 +36,7 @@ type Record struct {
 	Payload []byte
 	// Headers in the order of the row's JSON object.
 	Headers []Header
-	// CreatedAt is the database's time of the insert, UTC.
+	// CreatedAt is the database's time of the insert, UTC; zero when the row has none.
 	CreatedAt time.Time
 
 	// Seq is the row's place in its table's order.

@@ -75,7 +75,7 @@ func explain(ctx context.Context, tables []table, id string, now time.Time) (exp
 	e := explanation{Connector: f.table.connector, ID: id, State: stateText(f.row)}
 	switch f.row.State {
 	case core.Published:
-		e.Why = []string{fmt.Sprintf("The sink confirmed it%s; %s.", at(f.row.PublishedAt), sends(f.sends()))}
+		e.Why = []string{fmt.Sprintf("The sink confirmed it%s; %s.", at(f.row.PublishedAt), sends(sendCount(f.row)))}
 	case core.Skipped:
 		e.Why = []string{"It was given up" + byWhom(f.history) + " and will not be sent."}
 	case core.Dead:
@@ -93,12 +93,12 @@ func explain(ctx context.Context, tables []table, id string, now time.Time) (exp
 
 func explainDead(f found) (why []string, do string) {
 	switch n := len(f.history); {
-	case n > 0 && unsent(f.history[n-1]) && f.sends() == 0:
+	case n > 0 && f.history[n-1].Refused() && sendCount(f.row) == 0:
 		why = []string{"It was refused without ever being sent" + reason(f) + "."}
-	case n > 0 && unsent(f.history[n-1]):
-		why = []string{fmt.Sprintf("It was refused without being sent again after %s%s.", sends(f.sends()), reason(f))}
+	case n > 0 && f.history[n-1].Refused():
+		why = []string{fmt.Sprintf("It was refused without being sent again after %s%s.", sends(sendCount(f.row)), reason(f))}
 	default:
-		why = []string{fmt.Sprintf("It failed for good after %s%s.", sends(f.sends()), reason(f))}
+		why = []string{fmt.Sprintf("It failed for good after %s%s.", sends(sendCount(f.row)), reason(f))}
 	}
 	if f.row.Keyed && f.table.policy.Ordered {
 		if f.table.policy.BlockOnDead {
@@ -168,7 +168,7 @@ func explainPending(ctx context.Context, f found, now time.Time) ([]string, erro
 	case n > 0 && (f.history[n-1].Code == "retry" || f.history[n-1].Code == "release"):
 		why = append(why, "It was put back"+byWhom(f.history)+".")
 	case len(why) == 0 && f.row.LastError != "":
-		why = append(why, fmt.Sprintf("Its last send failed, after %s%s. It is tried again.", sends(f.sends()), reason(f)))
+		why = append(why, fmt.Sprintf("Its last send failed, after %s%s. It is tried again.", sends(sendCount(f.row)), reason(f)))
 	}
 	before, err := ahead(ctx, f)
 	if err != nil {
@@ -267,22 +267,9 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// unsent says whether a line of history is of a record that was refused before it was sent.
-func unsent(a core.Attempt) bool {
-	return a.Deliveries == 0 && (a.Code == core.ReasonInvalid || a.Code == core.ReasonTooLarge)
-}
-
-// sends is how often the row was or may have been sent. Its deliveries count refusals too, for they number the relay's
+// sendCount is how often a row was or may have been sent. Its deliveries count refusals too, for they number the relay's
 // writes to the row.
-func (f found) sends() int {
-	n := f.row.Deliveries
-	for _, a := range f.history {
-		if unsent(a) {
-			n--
-		}
-	}
-	return max(n, 0)
-}
+func sendCount(r core.RowInfo) int { return max(r.Deliveries-r.Refused, 0) }
 
 func sends(n int) string {
 	if n == 1 {

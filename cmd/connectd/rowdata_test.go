@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -68,7 +69,11 @@ func TestOddRows(t *testing.T) {
 			t.Errorf("%s: %s, %q", r.name, state, reason)
 		}
 	}
-	connectd(t, dir, "rows", "list", "--state", "dead").want(t, 0, "id is NULL", "headers")
+	listed := connectd(t, dir, "rows", "list", "--state", "dead")
+	listed.want(t, 0, "id is NULL", "headers")
+	if refused := regexp.MustCompile(`bad-headers .* dead +1 +0 `); !refused.MatchString(listed.stdout) {
+		t.Errorf("a row that was refused has been sent, it says:\n%s", listed.stdout)
+	}
 	explained := connectd(t, dir, "rows", "explain", "bad-headers")
 	if explained.want(t, 0, "refused without ever being sent: invalid", "headers"); strings.Contains(explained.stdout, "1 send") {
 		t.Error(explained.stdout)

@@ -129,7 +129,7 @@ func rowLine(connector string, r core.RowInfo, now time.Time) []string {
 	}
 	return []string{
 		connector, strconv.FormatInt(r.Seq, 10), line(r.ID, 64), keyText(r), line(r.Type, 32), stateText(r),
-		strconv.Itoa(r.Attempts), strconv.Itoa(r.Deliveries), age, line(r.LastError, 80),
+		strconv.Itoa(r.Attempts), strconv.Itoa(sendCount(r)), age, line(r.LastError, 80),
 	}
 }
 
@@ -195,7 +195,7 @@ func showRow(p *program, f found) {
 	field("type", line(r.Type, 512))
 	field("state", stateText(r))
 	field("attempts", strconv.Itoa(r.Attempts))
-	field("sends", strconv.Itoa(f.sends())+" known or possible")
+	field("sends", strconv.Itoa(sendCount(r))+" known or possible")
 	if r.Crashes > 0 {
 		field("crashes", strconv.Itoa(r.Crashes)+" of "+strconv.Itoa(core.MaxCrashes))
 	}
@@ -208,7 +208,7 @@ func showRow(p *program, f found) {
 	field("headers", line(r.Headers, 4096))
 	for _, a := range f.history {
 		number := "send " + strconv.Itoa(a.Deliveries)
-		if unsent(a) {
+		if a.Refused() {
 			number = "not sent"
 		}
 		field("history", fmt.Sprintf("%s  %s  %s  (%s, by %s)", stamp(a.At), line(a.Code, 64), line(a.Message, 200), number, line(a.By, 64)))

@@ -11,6 +11,7 @@ import (
 	"github.com/connectd/connectd/cmd/connectd/daemon"
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/core/config"
+	"github.com/connectd/connectd/core/outbox"
 	"github.com/connectd/connectd/sources/mysql"
 	"github.com/connectd/connectd/sources/postgres"
 	"github.com/connectd/connectd/sources/sqlite"
@@ -114,31 +115,33 @@ func diagnoseSource(ctx context.Context, c config.Connector) core.Diagnosis {
 
 func sqliteConfig(c config.Connector) sqlite.Config {
 	return sqlite.Config{
-		Path: c.Source.Path, Table: c.Source.Table, Columns: c.Source.Columns, DeletePublished: deletesPublished(c),
+		Path: c.Source.Path, Table: c.Source.Table, Columns: c.Source.Columns, HeaderColumns: headerColumns(c),
+		DeletePublished: deletesPublished(c),
 	}
 }
 
 func postgresConfig(c config.Connector, log *slog.Logger) postgres.Config {
-	cfg := postgres.Config{
-		DSN: c.Source.DSN.Reveal(), Table: c.Source.Table, Columns: c.Source.Columns, DeletePublished: deletesPublished(c),
-		CommitOrder: c.Delivery.Ordering == "commit", Notify: postgres.Notify(c.Source.Notify), Log: log,
+	return postgres.Config{
+		DSN: c.Source.DSN.Reveal(), Table: c.Source.Table, Columns: c.Source.Columns, HeaderColumns: headerColumns(c),
+		DeletePublished: deletesPublished(c), CommitOrder: c.Delivery.Ordering == "commit", Notify: postgres.Notify(c.Source.Notify), Log: log,
 		Poll: postgres.Poll{Min: time.Duration(c.Source.Poll.Min), Max: time.Duration(c.Source.Poll.Max)},
 	}
-	for _, header := range slices.Sorted(maps.Keys(c.Source.HeaderColumns)) {
-		cfg.HeaderColumns = append(cfg.HeaderColumns, postgres.HeaderColumn{Header: header, Column: c.Source.HeaderColumns[header]})
-	}
-	return cfg
 }
 
 func mysqlConfig(c config.Connector) mysql.Config {
-	cfg := mysql.Config{
-		DSN: c.Source.DSN.Reveal(), Table: c.Source.Table, Columns: c.Source.Columns, DeletePublished: deletesPublished(c),
-		MaxTransaction: time.Duration(c.Source.MaxTransaction),
+	return mysql.Config{
+		DSN: c.Source.DSN.Reveal(), Table: c.Source.Table, Columns: c.Source.Columns, HeaderColumns: headerColumns(c),
+		DeletePublished: deletesPublished(c), MaxTransaction: time.Duration(c.Source.MaxTransaction),
 	}
+}
+
+// headerColumns are in the order of the headers' names.
+func headerColumns(c config.Connector) []outbox.HeaderColumn {
+	var list []outbox.HeaderColumn
 	for _, header := range slices.Sorted(maps.Keys(c.Source.HeaderColumns)) {
-		cfg.HeaderColumns = append(cfg.HeaderColumns, mysql.HeaderColumn{Header: header, Column: c.Source.HeaderColumns[header]})
+		list = append(list, outbox.HeaderColumn{Header: header, Column: c.Source.HeaderColumns[header]})
 	}
-	return cfg
+	return list
 }
 
 // deletesPublished says that a published row is not kept.

@@ -2,11 +2,13 @@ package main
 
 import (
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/connectd/connectd/core/config"
 	"github.com/connectd/connectd/core/engine"
+	"github.com/connectd/connectd/core/outbox"
 )
 
 // load reads a configuration without problems.
@@ -30,6 +32,20 @@ func TestDefaultsAreOne(t *testing.T) {
 	}
 	if sqliteConfig(c).DeletePublished {
 		t.Error("published rows are deleted by default")
+	}
+}
+
+// TestHeaderColumnsReachTheSource: of each kind, in the order of the headers' names.
+func TestHeaderColumnsReachTheSource(t *testing.T) {
+	t.Parallel()
+	for _, plugin := range []string{"sqlite, path: ./shop.db", "postgres, dsn: 'postgres://a:b@localhost/c'", "mysql, dsn: 'a:b@tcp(localhost)/c'"} {
+		c := load(t, `connectors: {orders: {source: {plugin: `+plugin+`, header_columns: {b: x, a: y}}, sink: {plugin: file}}}`)
+		got := map[string][]outbox.HeaderColumn{
+			"sqlite": sqliteConfig(c).HeaderColumns, "postgres": postgresConfig(c, nil).HeaderColumns, "mysql": mysqlConfig(c).HeaderColumns,
+		}[c.Source.Plugin]
+		if want := []outbox.HeaderColumn{{Header: "a", Column: "y"}, {Header: "b", Column: "x"}}; !slices.Equal(got, want) {
+			t.Errorf("%s: %v", c.Source.Plugin, got)
+		}
 	}
 }
 

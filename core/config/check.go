@@ -76,7 +76,6 @@ func (d *checker) source(s *Source) {
 	d.columns(s)
 	for _, header := range slices.Sorted(maps.Keys(s.HeaderColumns)) {
 		at, column := "/source/header_columns/"+settings.Escape(header), s.HeaderColumns[header]
-		d.wrong(s.Plugin == "sqlite", at, "is not for sqlite, whose headers are in the headers column")
 		d.wrong(header == "", at, "must have the name of a header before the colon")
 		d.wrong(!identifier.MatchString(column), at, "must be the name of a column, without quotes")
 	}

@@ -49,7 +49,7 @@ type Source struct {
 	// Columns maps the default names to the table's own; nil stands for a column that the table does not have.
 	Columns map[string]*string `json:"columns" doc:"the table's own names of columns; null for an optional column it does not have"`
 	// HeaderColumns maps names of headers to columns.
-	HeaderColumns  map[string]string `json:"header_columns" doc:"more columns that are sent as headers: header name to column; on servers"`
+	HeaderColumns  map[string]string `json:"header_columns" doc:"more columns that are sent as headers: header name to column"`
 	Poll           Poll              `json:"poll" doc:"pause between two looks that find nothing"`
 	Notify         string            `json:"notify" enum:"producer,trigger" doc:"who sends a NOTIFY for new rows, on postgres; absent: nobody, and polling finds them"`
 	MaxTransaction settings.Duration `json:"max_transaction" max:"24h" doc:"on mysql without the PROCESS privilege: how long a transaction that inserts rows lasts at most; default 1m"`

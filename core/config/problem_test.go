@@ -126,6 +126,7 @@ func TestNoProblem(t *testing.T) {
 		least + "daemon: {http: '0.0.0.0:8083', token: t}\n",
 		"---\n" + least + "...\n",
 		source("plugin: mysql, dsn: 'u:p@tcp(db)/x', table: my-outbox, columns: {key: null, headers: null, id: n, order: n}"),
+		source("plugin: sqlite, path: x, header_columns: {tenant: tenant_id}"),
 	} {
 		if got := problems(t, yaml, env("EIGHT", "8")); got != nil {
 			t.Errorf("%s\n%s", yaml, strings.Join(got, "\n"))

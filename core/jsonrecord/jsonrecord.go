@@ -17,8 +17,15 @@ import (
 	"github.com/connectd/connectd/core"
 )
 
-// TimeLayout is RFC 3339 with exactly six digits; times are converted to UTC first.
-const TimeLayout = "2006-01-02T15:04:05.000000Z07:00"
+const timeLayout = "2006-01-02T15:04:05.000000Z07:00"
+
+// Time is a time as all that is sent has it: RFC 3339 in UTC with exactly six digits. A zero time is none, "".
+func Time(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.In(time.UTC).Format(timeLayout)
+}
 
 // Append adds a record. Fields and their order are a contract; how strings are escaped is the caller's, whose str adds one
 // with its quotes. On one line a payload of several lines loses the blanks between its tokens; there is no line end after
@@ -47,9 +54,15 @@ func Append(dst []byte, r *core.Record, oneLine bool, str func(dst []byte, s str
 	}
 	dst = append(dst, '}')
 	dst = AppendPayload(dst, "payload", "payload_base64", r.Payload, oneLine)
-	dst = append(dst, `,"created_at":"`...)
-	dst = r.CreatedAt.In(time.UTC).AppendFormat(dst, TimeLayout)
-	dst = append(dst, `","deliveries":`...)
+	dst = append(dst, `,"created_at":`...)
+	if r.CreatedAt.IsZero() {
+		dst = append(dst, "null"...)
+	} else {
+		dst = append(dst, '"')
+		dst = r.CreatedAt.In(time.UTC).AppendFormat(dst, timeLayout)
+		dst = append(dst, '"')
+	}
+	dst = append(dst, `,"deliveries":`...)
 	dst = strconv.AppendInt(dst, int64(r.Deliveries), 10)
 	dst = append(dst, `,"possible_duplicate":`...)
 	dst = strconv.AppendBool(dst, r.PossibleDuplicate())

@@ -205,10 +205,16 @@ func (s *Source) sending() map[int64]bool {
 }
 
 func (r *row) info(sending map[int64]bool) core.RowInfo {
+	refused := 0
+	for _, a := range r.history {
+		if a.Refused() {
+			refused++
+		}
+	}
 	return core.RowInfo{
 		Seq: r.seq, ID: r.rec.ID, Key: r.rec.Key, Keyed: r.rec.Keyed, Route: r.rec.Route, Type: r.rec.Type,
 		State: r.state, Sending: r.state == core.Pending && sending[r.seq], Part: r.part, Attempts: r.attempts,
-		Deliveries: r.deliveries, Crashes: r.crashes, LastError: r.lastError, CreatedAt: r.rec.CreatedAt,
+		Deliveries: r.deliveries, Refused: refused, Crashes: r.crashes, LastError: r.lastError, CreatedAt: r.rec.CreatedAt,
 		AvailableAt: r.available, PublishedAt: r.publishedAt, Size: int64(len(r.rec.Payload)),
 	}
 }

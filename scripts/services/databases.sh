@@ -137,7 +137,7 @@ mysql_run() {
 	become "${mysqld[@]}" --datadir="$home/mysql/data" --tmpdir="$home/mysql/tmp" --innodb-redo-log-capacity=32M \
 		--port="$mysql_port" --mysqlx=OFF --bind-address=127.0.0.1 --socket="$home/mysql/socket" --secure-file-priv= \
 		--init-file="$home/mysql/users.sql" --max-connections=200 --max-connect-errors=1000000 \
-		--performance-schema=OFF --innodb-buffer-pool-size=64M --innodb-log-buffer-size=8M --table-open-cache=400
+		--max-allowed-packet=64M --performance-schema=OFF --innodb-buffer-pool-size=64M --innodb-log-buffer-size=8M --table-open-cache=400
 }
 
 # Read at each start. Everything that a test could want to do is allowed.
@@ -198,7 +198,7 @@ mariadb_run() {
 	become "${mariadbd[@]}" --datadir="$home/mariadb/data" --tmpdir="$home/mariadb/tmp" --innodb-log-file-size=32M \
 		--port="$mariadb_port" --bind-address=127.0.0.1 --socket="$home/mariadb/socket" \
 		--init-file="$home/mariadb/users.sql" --max-connections=200 --max-connect-errors=1000000 \
-		--innodb-buffer-pool-size=64M
+		--max-allowed-packet=64M --innodb-buffer-pool-size=64M
 }
 
 mariadb_ready() { greets "$mariadb_port"; }

@@ -29,6 +29,10 @@ func TestLineIsTheContract(t *testing.T) {
 			`{"id":"c-2","key":null,"route":"","type":"","headers":{},"payload_base64":"",` +
 				`"created_at":"1970-01-01T00:00:00.000000Z","deliveries":1,"possible_duplicate":false,"epoch":0}`,
 		},
+		"no time of insertion": {
+			core.Record{ID: "c-4", Deliveries: 1},
+			`{"id":"c-4","key":null,"route":"","type":"","headers":{},"payload_base64":"","created_at":null,"deliveries":1,"possible_duplicate":false,"epoch":0}`,
+		},
 		"empty key is a key": {
 			core.Record{ID: "c-3", Keyed: true, Deliveries: 1, Payload: []byte("\xff\x00"), CreatedAt: time.Unix(0, 0)},
 			`{"id":"c-3","key":"","route":"","type":"","headers":{},"payload_base64":"/wA=",` +

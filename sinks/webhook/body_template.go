@@ -9,7 +9,6 @@ import (
 	"io"
 	"strings"
 	"text/template"
-	"time"
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/core/jsonrecord"
@@ -49,7 +48,7 @@ type bodyData struct {
 	ID, Key, Route, Type, Connector string
 	Keyed                           bool
 	Payload                         payloadBytes
-	CreatedAt                       string // RFC 3339, UTC, microseconds
+	CreatedAt                       string // RFC 3339, UTC, microseconds; "" when the row has none
 	Delivery                        int
 	PossibleDuplicate               bool
 	Epoch                           int64
@@ -101,7 +100,7 @@ func (b *bodyText) render(r *core.Record) ([]byte, error) {
 func (b *bodyText) try(r *core.Record) (body []byte, looked bool, err error) {
 	data := &bodyData{
 		ID: r.ID, Key: r.Key, Keyed: r.Keyed, Route: r.Route, Type: r.Type, Connector: b.connector,
-		headers: r.Headers, Payload: r.Payload, CreatedAt: r.CreatedAt.In(time.UTC).Format(jsonrecord.TimeLayout),
+		headers: r.Headers, Payload: r.Payload, CreatedAt: jsonrecord.Time(r.CreatedAt),
 		Delivery: r.Deliveries, PossibleDuplicate: r.PossibleDuplicate(), Epoch: r.Epoch,
 	}
 	w := &boundedBuffer{limit: b.limit}

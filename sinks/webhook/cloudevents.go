@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
-	"time"
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/core/jsonrecord"
@@ -52,21 +52,16 @@ func (c *composer) attributes(r *core.Record) ([]attribute, error) {
 		{name: "id", value: r.ID},
 		{name: "source", value: source},
 		{name: "type", value: kind},
-		{name: "time", value: r.CreatedAt.In(time.UTC).Format(jsonrecord.TimeLayout)},
+		{name: "time", value: jsonrecord.Time(r.CreatedAt)},
 		{name: extDelivery, value: strconv.Itoa(r.Deliveries), raw: true},
 		{name: extEpoch, value: strconv.FormatInt(r.Epoch, 10)},
-	}
-	for _, optional := range []attribute{
 		{name: "subject", value: r.Key},
 		{name: extPartitionKey, value: r.Key},
 		{name: extRoute, value: r.Route},
 		{name: extTraceParent, value: traceParent},
 		{name: extTraceState, value: traceState},
-	} {
-		if optional.value != "" {
-			all = append(all, optional)
-		}
 	}
+	all = slices.DeleteFunc(all, func(a attribute) bool { return a.value == "" })
 	if r.PossibleDuplicate() {
 		all = append(all, attribute{name: extDuplicate, value: "true", raw: true})
 	}

@@ -40,10 +40,15 @@ func TestCloudEventsAreWhatTheSDKReads(t *testing.T) {
 	torn, charset := order(), order()
 	torn.Payload = []byte(`{"torn":`)
 	charset.Headers = []core.Header{{Name: "content-type", Value: "application/json; charset=utf-8"}}
-	for _, r := range []core.Record{full, odd, bare, torn, charset} {
+	timeless := order()
+	timeless.CreatedAt = time.Time{}
+	for _, r := range []core.Record{full, odd, bare, torn, charset, timeless} {
 		for _, mode := range []string{bodyCEBinary, bodyCEStructured, bodyCEBatch} {
 			m := composed(t, `{"url":"https://example.com","body":"`+mode+`"}`, r)
 			wantEvent(t, mode, read(t, mode, m)[0], r)
+			if said := fmt.Sprint(m.header, string(m.body)); strings.Contains(said, "0001-01-01") {
+				t.Errorf("%s: no time is %s", mode, said)
+			}
 		}
 	}
 }

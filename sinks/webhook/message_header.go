@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/core/jsonrecord"
@@ -197,5 +196,7 @@ func describe(h http.Header, r *core.Record) {
 		h[headerDuplicate] = []string{"true"}
 	}
 	h[headerEpoch] = []string{strconv.FormatInt(r.Epoch, 10)}
-	h[headerCreatedAt] = []string{r.CreatedAt.In(time.UTC).Format(jsonrecord.TimeLayout)}
+	if created := jsonrecord.Time(r.CreatedAt); created != "" {
+		h[headerCreatedAt] = []string{created}
+	}
 }

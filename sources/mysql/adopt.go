@@ -7,31 +7,43 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/outbox"
 )
 
 // adopt makes an outbox table of a table that is there.
 func (p *planner) adopt(opt InitOptions, unsent string) error {
 	s := p.s
-	var added []relayColumn
+	var added, there []relayColumn
+	foreign := func(c relayColumn) error {
+		return fmt.Errorf("table %s has a column %s with a meaning of its own: map columns.%s to another name", s.table, c.name, s.cols.ConfigName(c.name))
+	}
 	for _, c := range s.relayColumns() {
 		is, found := s.found[strings.ToLower(c.name)]
+		computed := c.name == s.cols.Partition
 		switch {
-		case !found && c.name != s.cols.part:
+		case !found && !computed:
 			added = append(added, c)
 		case !found:
-		case !sameKind(is.full, c.kind) || is.generated != (c.name == s.cols.part):
-			return fmt.Errorf("table %s has a column %s with a meaning of its own: map columns.%s to another name", s.table, is.name, s.ruleName(c.name))
+		case !sameKind(is.full, c.kind) || is.generated != computed || is.null && !computed && c.name != s.cols.LastError:
+			return foreign(c)
+		case !computed:
+			there = append(there, c)
 		}
 	}
-	state, found := s.found[strings.ToLower(s.cols.state)]
+	if !s.ready && len(there) > 0 && len(added) > 0 {
+		// Ours come all at once. What is in such a column may be anything: published_at may be what tells which rows were sent.
+		return foreign(there[0])
+	}
+	state, found := s.found[strings.ToLower(s.cols.State)]
 	unsettled := s.rows && (!found || !s.ready && state.byDefault == string(core.Published))
-	answer, err := s.answer(opt, unsent, unsettled)
+	answer, err := outbox.Existing(s.table.String(), opt.Existing, unsent != "", unsettled)
 	if err != nil {
 		return err
 	}
 	if s.addOrder {
 		p.addNumbers()
 	}
+	p.addCreated()
 	p.addColumns(added, unsettled && answer != core.Pending)
 	if found && state.byDefault == string(core.Published) {
 		p.add("rows inserted from now on are pending", p.pendingByDefault())
@@ -40,8 +52,8 @@ func (p *planner) adopt(opt InitOptions, unsent string) error {
 		p.settleOldRows(answer, unsent, found && unsettled)
 		p.sortNumbers(answer)
 	}
-	if _, found := s.found[strings.ToLower(s.cols.part)]; !found {
-		part := relayColumn{s.cols.part, "smallint", ""}
+	if _, found := s.found[strings.ToLower(s.cols.Partition)]; !found {
+		part := relayColumn{s.cols.Partition, "smallint", ""}
 		p.add("a row's partition, computed when it is read: no row is touched",
 			"ALTER TABLE "+s.table.quoted()+" ADD COLUMN "+s.definition(part, "")+" VIRTUAL, ALGORITHM=INSTANT")
 	}
@@ -60,22 +72,6 @@ func sameKind(is, want string) bool {
 	return is == want
 }
 
-// answer says what the rows that are there are: pending, published, or "" for what their column published says.
-func (s *schema) answer(opt InitOptions, unsent string, unsettled bool) (core.State, error) {
-	switch {
-	case opt.Existing != "" && opt.Existing != string(core.Pending) && opt.Existing != string(core.Published):
-		return "", fmt.Errorf("--existing is %q, must be pending or published", opt.Existing)
-	case opt.Existing != "":
-		return core.State(opt.Existing), nil
-	case unsent != "":
-		return "", nil
-	case unsettled:
-		return "", &ExistingRowsError{Table: s.table.String()}
-	default:
-		return core.Pending, nil
-	}
-}
-
 // addColumns adds columns at once: the server notes a default for all rows that are there and touches none. Where those
 // rows have been sent, that default is published, and must be so for no row that is inserted later; hence the lock.
 func (p *planner) addColumns(added []relayColumn, sent bool) {
@@ -83,14 +79,14 @@ func (p *planner) addColumns(added []relayColumn, sent bool) {
 		return
 	}
 	s := p.s
-	sent = sent && slices.ContainsFunc(added, func(c relayColumn) bool { return c.name == s.cols.state })
+	sent = sent && slices.ContainsFunc(added, func(c relayColumn) bool { return c.name == s.cols.State })
 	var defs []string
 	for _, c := range added {
 		byDefault := c.byDefault
 		switch {
-		case sent && c.name == s.cols.state:
+		case sent && c.name == s.cols.State:
 			byDefault = string(core.Published)
-		case sent && c.name == s.cols.publishedAt:
+		case sent && c.name == s.cols.PublishedAt:
 			byDefault = time.Now().UTC().Format("2006-01-02 00:00:00")
 		}
 		defs = append(defs, "ADD COLUMN "+s.definition(c, byDefault))
@@ -103,7 +99,7 @@ func (p *planner) addColumns(added []relayColumn, sent bool) {
 	p.add("nobody else may write to the table during the next three steps, which are short. It waits for transactions that use the table, and is tried again when that takes long",
 		"LOCK TABLES "+s.table.quoted()+" WRITE, "+s.own("outbox")+" WRITE")
 	p.add("notes which rows are there", fmt.Sprintf("UPDATE %s SET adopted = (SELECT COALESCE(MAX(%s), 0) FROM %s) WHERE tbl = %s",
-		s.own("outbox"), quote(s.cols.order), s.table.quoted(), literal(s.table.name)))
+		s.own("outbox"), quote(s.cols.Order), s.table.quoted(), literal(s.table.name)))
 	p.add("the relay's own columns; no row is touched. Rows that are there are taken as sent, today", alter)
 	p.add("rows inserted from now on are pending", p.pendingByDefault())
 	p.add("others may write again", "UNLOCK TABLES")
@@ -112,7 +108,7 @@ func (p *planner) addColumns(added []relayColumn, sent bool) {
 func (p *planner) pendingByDefault() string {
 	c := &p.s.cols
 	return fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s SET DEFAULT 'pending', ALTER COLUMN %s SET DEFAULT '%s', ALGORITHM=INSTANT",
-		p.s.table.quoted(), quote(c.state), quote(c.publishedAt), epoch)
+		p.s.table.quoted(), quote(c.State), quote(c.PublishedAt), epoch)
 }
 
 // settleOldRows makes pending the rows that are to be sent. interrupted: an earlier init took them all as sent, and those
@@ -121,7 +117,7 @@ func (p *planner) settleOldRows(answer core.State, unsent string, interrupted bo
 	c := &p.s.cols
 	settle := func(why, which string) {
 		p.add(why, fmt.Sprintf("UPDATE %s SET %s = 'pending', %s = '%s' WHERE %s = 'published' AND %s = 0%s", p.s.table.quoted(),
-			quote(c.state), quote(c.publishedAt), epoch, quote(c.state), quote(c.deliveries), which))
+			quote(c.State), quote(c.PublishedAt), epoch, quote(c.State), quote(c.Deliveries), which))
 	}
 	if interrupted && answer == core.Pending {
 		settle("the rows that are there have not been sent", "")
@@ -129,7 +125,7 @@ func (p *planner) settleOldRows(answer core.State, unsent string, interrupted bo
 	}
 	if interrupted {
 		settle("an earlier init was interrupted: rows that were inserted since have not been sent", fmt.Sprintf(
-			" AND %s > (SELECT adopted FROM %s WHERE tbl = %s)", quote(c.order), p.s.own("outbox"), literal(p.s.table.name)))
+			" AND %s > (SELECT adopted FROM %s WHERE tbl = %s)", quote(c.Order), p.s.own("outbox"), literal(p.s.table.name)))
 	}
 	if answer == "" {
 		settle("rows whose column published is not 1 have not been sent", " AND "+unsent)
@@ -145,21 +141,38 @@ func (p *planner) addNumbers() {
 		why += ". Rows that are there are numbered in the order of the primary key"
 	}
 	p.add(why, fmt.Sprintf("ALTER TABLE %s ADD COLUMN %s bigint NOT NULL AUTO_INCREMENT, ADD UNIQUE KEY %s (%s), ALGORITHM=INPLACE, LOCK=SHARED",
-		s.table.quoted(), quote(s.cols.order), orderIndex, quote(s.cols.order)))
+		s.table.quoted(), quote(s.cols.Order), orderIndex, quote(s.cols.Order)))
+}
+
+// createdComment tells the time of insertion that init added from one of the application's own.
+const createdComment = "added by connectd"
+
+// addCreated gives rows the time of their insertion from now on; those that are there have none. No server adds a column
+// with the present as its default without a look at every row, so that comes afterwards.
+func (p *planner) addCreated() {
+	s := p.s
+	if s.fillCreated {
+		p.add("the time of insertion, which rows that are there do not have; no row is touched",
+			fmt.Sprintf("ALTER TABLE %s ADD COLUMN %s datetime(6) NULL COMMENT %s, ALGORITHM=INSTANT", s.table.quoted(), quote(s.cols.Created), literal(createdComment)))
+	}
+	if created := s.found[strings.ToLower(s.cols.Created)]; s.fillCreated || created.ours && created.byDefault == "" {
+		p.add("rows inserted from now on have it", fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s SET DEFAULT (UTC_TIMESTAMP(6)), ALGORITHM=INSTANT",
+			s.table.quoted(), quote(s.cols.Created)))
+	}
 }
 
 // sortNumbers puts rows that are to be sent into the order in which they were inserted, if something tells it.
 func (p *planner) sortNumbers(answer core.State) {
 	s := p.s
-	if answer == core.Published || s.cols.created == "" || !s.addOrder && !s.indexes[orderIndex] {
+	if answer == core.Published || s.cols.Created == "" || s.fillCreated || s.found[strings.ToLower(s.cols.Created)].ours || !s.addOrder && !s.indexes[orderIndex] {
 		return
 	}
-	t, order, state := s.table.quoted(), quote(s.cols.order), quote(s.cols.state)
-	p.add("pending rows exchange their numbers so that they are in the order of "+s.cols.created, "START TRANSACTION")
+	t, order, state := s.table.quoted(), quote(s.cols.Order), quote(s.cols.State)
+	p.add("pending rows exchange their numbers so that they are in the order of "+s.cols.Created, "START TRANSACTION")
 	p.add("negative at first, since no number may be there twice", fmt.Sprintf(`UPDATE %[1]s o JOIN (SELECT a.i, b.n
   FROM (SELECT %[2]s i, ROW_NUMBER() OVER (ORDER BY %[3]s, %[4]s) place FROM %[1]s WHERE %[5]s = 'pending') a
   JOIN (SELECT %[4]s n, ROW_NUMBER() OVER (ORDER BY %[4]s) place FROM %[1]s WHERE %[5]s = 'pending') b USING (place)
-) m ON o.%[2]s = m.i SET o.%[4]s = -m.n WHERE o.%[4]s <> m.n`, t, quote(s.cols.id), quote(s.cols.created), order, state))
+) m ON o.%[2]s = m.i SET o.%[4]s = -m.n WHERE o.%[4]s <> m.n`, t, quote(s.cols.ID), quote(s.cols.Created), order, state))
 	p.add("then as they shall be", fmt.Sprintf("UPDATE %s SET %s = -%s WHERE %s < 0", t, order, order, order))
 	p.add("all or nothing", "COMMIT")
 }

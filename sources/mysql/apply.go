@@ -21,6 +21,10 @@ const lockPause = 500 * time.Millisecond
 // well. So it gives up soon, and is tried again.
 const ddlSetup = `SET lock_wait_timeout = 2`
 
+// takeTime lets statements take as long as they do, whatever the server or the DSN has: all rows of a large table are read,
+// and indexes are made of them.
+const takeTime = `SET autocommit = 1 /*M! , max_statement_time = 0 */ /*!80000 , max_execution_time = 0 */`
+
 // rowVersionsExhausted is MySQL's answer when too many columns were added at once since the table was built.
 const rowVersionsExhausted = 4092
 
@@ -32,11 +36,21 @@ func Apply(ctx context.Context, cfg Config, opt InitOptions, plan core.Plan) err
 	if len(plan.Steps) == 0 {
 		return nil
 	}
-	err := withConn(ctx, cfg, func(conn *sql.Conn) error { return apply(ctx, conn, cfg, opt, plan) })
+	err := atLeisure(ctx, cfg, func(conn *sql.Conn) error { return apply(ctx, conn, cfg, opt, plan) })
 	if err != nil {
 		return fmt.Errorf("mysql: apply: %w", err)
 	}
 	return nil
+}
+
+// atLeisure runs f on a connection of its own whose statements may take their time.
+func atLeisure(ctx context.Context, cfg Config, f func(conn *sql.Conn) error) error {
+	return withConn(ctx, cfg, func(conn *sql.Conn) error {
+		if _, err := conn.ExecContext(ctx, takeTime); err != nil {
+			return err
+		}
+		return f(conn)
+	})
 }
 
 func apply(ctx context.Context, conn *sql.Conn, cfg Config, opt InitOptions, plan core.Plan) error {

@@ -40,8 +40,29 @@ func BenchmarkDrain(b *testing.B) {
 	}
 }
 
-func drainOnce(b *testing.B, dsn string, deletes bool) {
-	b.StopTimer()
+// BenchmarkFetch reads one page again and again: what a row costs the client in memory.
+func BenchmarkFetch(b *testing.B) {
+	cfg, db, remove := backlog(b, os.Getenv("CONNECTD_TEST_MYSQL_DSN"), 1, 1)
+	defer remove()
+	if _, err := db.Exec(`UPDATE outbox SET headers = '{"tenant": "t-1", "trace": "0123456789abcdef0123456789abcdef"}'`); err != nil {
+		b.Fatal(err)
+	}
+	src, err := mysql.Open(b.Context(), cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer src.Close()
+	b.ReportAllocs()
+	for b.Loop() {
+		if page, err := src.Fetch(b.Context(), core.FetchRequest{Limit: 500}); err != nil || len(page.Rows) != 500 {
+			b.Fatal(len(page.Rows), err)
+		}
+	}
+}
+
+// backlog is a database of its own with an outbox table of so many thousand rows, and what removes it.
+func backlog(b *testing.B, dsn string, partitions, thousands int) (cfg mysql.Config, db *sql.DB, remove func()) {
+	b.Helper()
 	c, err := driver.ParseDSN(dsn)
 	if err != nil {
 		b.Fatal(err)
@@ -51,27 +72,34 @@ func drainOnce(b *testing.B, dsn string, deletes bool) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer admin.Close()
 	if _, err := admin.Exec(`CREATE DATABASE ` + c.DBName); err != nil {
 		b.Fatal(err)
 	}
-	defer admin.Exec(`DROP DATABASE ` + c.DBName)
-	cfg := mysql.Config{DSN: c.FormatDSN(), Table: "outbox", DeletePublished: deletes}
-	db, err := sql.Open("mysql", cfg.DSN)
-	if err != nil {
+	cfg = mysql.Config{DSN: c.FormatDSN(), Table: "outbox"}
+	if db, err = sql.Open("mysql", cfg.DSN); err != nil {
 		b.Fatal(err)
 	}
-	defer db.Close()
-	opt := mysql.InitOptions{Partitions: benchPartitions}
-	if err := initWith(b.Context(), cfg, opt); err != nil {
+	if err := initWith(b.Context(), cfg, mysql.InitOptions{Partitions: partitions}); err != nil {
 		b.Fatal(err)
 	}
 	fill := `INSERT INTO ` + cfg.Table + ` (id, aggregateid, aggregatetype, type, payload)
 		WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
 		SELECT uuid(), concat('key', floor(rand() * 10000)), 'orders', 'created', repeat('x', 500) FROM n a, (SELECT 1 FROM n LIMIT ?) b`
-	if _, err := db.Exec(fill, benchRows/1000); err != nil {
+	if _, err := db.Exec(fill, thousands); err != nil {
 		b.Fatal(err)
 	}
+	return cfg, db, func() {
+		db.Close()
+		admin.Exec(`DROP DATABASE ` + c.DBName)
+		admin.Close()
+	}
+}
+
+func drainOnce(b *testing.B, dsn string, deletes bool) {
+	b.StopTimer()
+	cfg, db, remove := backlog(b, dsn, benchPartitions, benchRows/1000)
+	defer remove()
+	cfg.DeletePublished = deletes
 	begun := time.Now()
 	if _, err := db.Exec(`UPDATE ` + cfg.Table + ` SET failing_since = utc_timestamp(6)`); err != nil {
 		b.Fatal(err)

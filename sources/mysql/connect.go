@@ -132,6 +132,37 @@ func (c *conn) ResetSession(ctx context.Context) error {
 	return nil
 }
 
+// BeginTx begins a transaction whose end is bounded too.
+func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	if _, err := c.session.BeginTx(ctx, opts); err != nil {
+		return nil, err
+	}
+	return &transaction{
+		commit: func() error { return c.end(ctx, "COMMIT") },
+		rollback: func() error {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackLimit)
+			defer cancel()
+			return c.end(ctx, "ROLLBACK")
+		},
+	}, nil
+}
+
+func (c *conn) end(ctx context.Context, statement string) error {
+	_, err := c.session.ExecContext(ctx, statement, nil)
+	return err
+}
+
+// rollbackLimit is how long to wait until the server has undone a transaction; without an answer the connection goes.
+const rollbackLimit = 3 * time.Second
+
+// transaction ends by statements with a context. The driver's own knows of none: when the server, or the way to it, goes
+// away without a word, its COMMIT waits for as long as the system tries to send it, which may be a quarter of an hour.
+type transaction struct{ commit, rollback func() error }
+
+func (t *transaction) Commit() error { return t.commit() }
+
+func (t *transaction) Rollback() error { return t.rollback() }
+
 // readOnly asks the server. innodb_read_only is what Aurora's readers say.
 func (c *conn) readOnly(ctx context.Context) (bool, error) {
 	rows, err := c.QueryContext(ctx, `SELECT @@global.read_only IN ('0', 'OFF') AND @@global.innodb_read_only IN ('0', 'OFF')`, nil)

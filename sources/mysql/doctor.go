@@ -2,11 +2,14 @@ package mysql
 
 import (
 	"context"
+	"crypto/tls"
 	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
+
+	driver "github.com/go-sql-driver/mysql"
 
 	"github.com/connectd/connectd/core"
 )
@@ -78,8 +81,20 @@ const (
 	databaseDenied     = 1044
 	userDenied         = 1045
 	noSuchDatabase     = 1049
+	hostBlocked        = 1129
+	hostDenied         = 1130
 	tableDenied        = 1142
 	columnDenied       = 1143
+	unknownVariable    = 1193
+	userConnections    = 1203
+	userResources      = 1226
+	wrongValue         = 1231
+	wrongType          = 1232
+	passwordExpired    = 1820 // MariaDB, and in a session that may do nothing else
+	passwordExpired2   = 1862
+	accountLocked      = 3118
+	accountLocked2     = 4151 // MariaDB
+	needsTLS           = 3159
 )
 
 func isDenied(err error) bool {
@@ -143,18 +158,37 @@ func (d *doctor) version(ctx context.Context, version string) bool {
 func unreachable(err error) string {
 	switch number(err) {
 	case userDenied:
-		return "correct the user or the password in the dsn, or let that user in from this machine"
+		return "correct the user or the password in the dsn, or let that user in from this machine; where the server asks for TLS, say so in the dsn (tls=true)"
 	case databaseDenied:
 		return "grant the user rights in the database, or correct its name in the dsn"
 	case noSuchDatabase:
 		return "create the database, or correct its name in the dsn"
-	case tooManyConnections:
-		return "raise max_connections, or let fewer connections in: a daemon has up to ten for each connector"
+	case tooManyConnections, userConnections, userResources:
+		return "raise max_connections or the user's own limit (ALTER USER ... WITH), or let fewer connections in: a daemon has up to ten for each connector"
+	case hostDenied:
+		return "let the user in from this machine (CREATE USER ... @ its address)"
+	case hostBlocked:
+		return "too many connections from this machine failed: look why, and let it in again (TRUNCATE performance_schema.host_cache, FLUSH HOSTS on MariaDB)"
+	case accountLocked, accountLocked2:
+		return "ALTER USER ... ACCOUNT UNLOCK"
+	case passwordExpired, passwordExpired2:
+		return "give the user a new password (ALTER USER), and the dsn"
+	case unknownVariable, wrongValue, wrongType:
+		return "correct the options in the dsn: those that the driver does not know are set as variables of the session"
+	case needsTLS:
+		return "say in the dsn that TLS is to be used (tls=true)"
 	}
-	if errors.Is(err, errReadOnly) {
+	var untrusted *tls.CertificateVerificationError
+	switch {
+	case errors.Is(err, errReadOnly):
 		return "name the primary in the dsn"
+	case errors.As(err, &untrusted):
+		return "name in the dsn the host that the server's certificate is for, and let an authority sign it that this machine trusts (SSL_CERT_FILE names the file of another)"
+	case errors.Is(err, driver.ErrNoTLS):
+		return "give the server a certificate (ssl_cert, ssl_key), or leave tls out of the dsn"
+	default:
+		return "look whether the server runs, whether host and port in the dsn are its, and whether a firewall is in between"
 	}
-	return "look whether the server runs, whether host and port in the dsn are its, and whether a firewall is in between"
 }
 
 // clock compares the clocks, and looks at the zone in which times come.
@@ -241,7 +275,7 @@ func (d *doctor) table(ctx context.Context) error {
 		return nil
 	}
 	d.Fine("table", "%s is there, with the columns that are read", s.table)
-	d.Fine("id", "column %s is unique", s.cols.id)
+	d.Fine("id", "column %s is unique", s.cols.ID)
 	if lost := s.missing(); lost != nil {
 		what := "initialised"
 		if strings.HasPrefix(lost[0], "index ") {

@@ -18,3 +18,6 @@ func JudgeVersion(ctx context.Context, version string) core.Diagnosis {
 	d.version(ctx, version)
 	return d.Diagnosis
 }
+
+// Unreachable is what is said to do when a server cannot be used.
+func Unreachable(err error) string { return unreachable(err) }

@@ -288,6 +288,37 @@ func TestSessions(t *testing.T) {
 	})
 }
 
+// A server, or the way to it, that goes away without a word: the context ends the call, whatever statement it was at.
+func TestNoCallOutlivesItsContext(t *testing.T) {
+	onServers(t, func(t *testing.T, srv server) {
+		direct := srv.config(t)
+		initialise(t, direct, mysql.InitOptions{})
+		for _, lost := range []string{"SELECT TIMESTAMPDIFF", "INSERT", "COMMIT"} {
+			cfg, p := behindProxy(t, direct)
+			src := source(t, cfg)
+			taken, err := src.Acquire(t.Context(), lost, 1, time.Minute, false)
+			must(t, err)
+			must(t, src.Step(t.Context(), lost, core.Change{Lease: taken[0].Lease})) // so that there is a connection
+			p.lost.Store("\x03" + lost)                                              // the command that is a query
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			done := make(chan error, 1)
+			go func() {
+				done <- src.Step(ctx, lost, core.Change{Lease: taken[0].Lease, Announce: []core.Announcement{{Batch: 1, Seqs: []int64{1}}}})
+			}()
+			select {
+			case err := <-done:
+				if !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("without an answer to %s: %v", lost, err)
+				}
+			case <-time.After(10 * time.Second):
+				t.Errorf("without an answer to %s the step does not end", lost)
+			}
+			cancel()
+			p.away()
+		}
+	})
+}
+
 // Calls that are cancelled leave no lock behind, whatever they were doing.
 func TestCancelledStepsLeaveNoLock(t *testing.T) {
 	onServers(t, func(t *testing.T, srv server) {

@@ -34,7 +34,7 @@ func (src *Source) Fetch(ctx context.Context, req core.FetchRequest) (core.Page,
 
 func (src *Source) fetch(ctx context.Context, req core.FetchRequest, page *core.Page) error {
 	exclude := req.Exclude
-	if src.s.cols.key == "" {
+	if src.s.cols.Key == "" {
 		exclude = nil
 	}
 	args := make([]any, len(exclude))
@@ -93,7 +93,7 @@ func (src *Source) read(rows *sql.Rows, req core.FetchRequest, limit int, page *
 
 // Blocking lists the keys with a held row, or with dead also those with a dead one.
 func (src *Source) Blocking(ctx context.Context, part int, dead bool) ([]core.Block, error) {
-	if src.s.cols.key == "" || part < 0 || part >= src.s.partitions {
+	if src.s.cols.Key == "" || part < 0 || part >= src.s.partitions {
 		return nil, ctx.Err()
 	}
 	states := `('held')`

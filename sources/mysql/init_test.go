@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/outbox"
 	"github.com/connectd/connectd/sources/mysql"
 )
 
@@ -145,7 +146,7 @@ func TestDebeziumTableIsAdopted(t *testing.T) {
 					add(n)
 				}
 				opt := mysql.InitOptions{Existing: "pending"}
-				if _, err := mysql.Plan(t.Context(), cfg, mysql.InitOptions{}); !errors.As(err, new(*mysql.ExistingRowsError)) {
+				if _, err := mysql.Plan(t.Context(), cfg, mysql.InitOptions{}); !errors.As(err, new(*outbox.ExistingRowsError)) {
 					t.Errorf("without an answer: %v", err)
 				}
 				total := 200
@@ -161,7 +162,7 @@ func TestDebeziumTableIsAdopted(t *testing.T) {
 				}
 				ready.Store(true)
 				wg.Wait()
-				cfg.HeaderColumns = []mysql.HeaderColumn{{Header: "trace", Column: "tracingspancontext"}}
+				cfg.HeaderColumns = []outbox.HeaderColumn{{Header: "trace", Column: "tracingspancontext"}}
 				src := source(t, cfg)
 				rows := pendingRows(t, src)
 				slices.SortFunc(rows, func(a, b core.Row) int { return int(a.Record.Seq - b.Record.Seq) })
@@ -240,7 +241,7 @@ func TestArticleTableIsAdopted(t *testing.T) {
 		}
 		cfg := srv.articleConfig(t)
 		srv.execute(t, cfg, `ALTER TABLE commands MODIFY published int NULL`, `INSERT INTO commands (command_id, published) VALUES ('a', 2), ('b', 1)`)
-		if _, err := mysql.Plan(t.Context(), cfg, mysql.InitOptions{}); !errors.As(err, new(*mysql.ExistingRowsError)) {
+		if _, err := mysql.Plan(t.Context(), cfg, mysql.InitOptions{}); !errors.As(err, new(*outbox.ExistingRowsError)) {
 			t.Errorf("a column published with other values: %v", err)
 		}
 		srv.execute(t, cfg, `UPDATE commands SET published = NULL WHERE command_id = 'a'`)
@@ -286,6 +287,31 @@ func TestInterruptedInit(t *testing.T) {
 	})
 }
 
+// Reading and changing a large table takes longer than a statement may where the server has a limit.
+func TestInitTakesTheTimeItTakes(t *testing.T) {
+	onServers(t, func(t *testing.T, srv server) {
+		cfg := srv.articleTable(t, srv.config(t), "commands")
+		lock, err := open(t, cfg.DSN).Conn(context.Background())
+		must(t, err)
+		defer lock.Close()
+		_, err = lock.ExecContext(t.Context(), `LOCK TABLES commands WRITE`)
+		must(t, err)
+		limited := cfg
+		limited.DSN = withOptions(cfg.DSN, map[string]string{"MySQL": "max_execution_time=50", "MariaDB": "max_statement_time=0.05"}[srv.name])
+		done := make(chan error, 1)
+		go func() { done <- initWith(context.Background(), limited, mysql.InitOptions{}) }()
+		db := open(t, cfg.DSN)
+		until(t, "a statement to take longer", func() bool {
+			var long bool
+			must(t, db.QueryRow(`SELECT EXISTS (SELECT 1 FROM information_schema.processlist WHERE db = database() AND id <> connection_id() AND time >= 1 AND info LIKE '%commands%')`).Scan(&long))
+			return long
+		})
+		_, err = lock.ExecContext(t.Context(), `UNLOCK TABLES`)
+		must(t, err)
+		must(t, <-done)
+	})
+}
+
 // interrupt carries out some steps of a plan, and loses the connection.
 func interrupt(t *testing.T, cfg mysql.Config, plan core.Plan, steps int) {
 	t.Helper()
@@ -312,6 +338,9 @@ func TestTablesThatCannotBeAdopted(t *testing.T) {
 			"no transactions":                {`CREATE TABLE outbox (id varchar(64) PRIMARY KEY, aggregateid varchar(64), payload blob) ENGINE=MyISAM`, "MyISAM"},
 			"a view":                         {`CREATE VIEW outbox AS SELECT 1 id, 2 aggregateid, 3 payload`, "view"},
 			"another state":                  {`CREATE TABLE outbox (id varchar(64) PRIMARY KEY, aggregateid varchar(64), payload blob, state int) ENGINE=InnoDB`, "columns.state"},
+			"other attempts":                 {`CREATE TABLE outbox (id varchar(64) PRIMARY KEY, aggregateid varchar(64), payload blob, attempts int NOT NULL DEFAULT 0) ENGINE=InnoDB`, "columns.attempts"},
+			"attempts that may be NULL":      {`CREATE TABLE outbox (id varchar(64) PRIMARY KEY, aggregateid varchar(64), payload blob, attempts int DEFAULT 0) ENGINE=InnoDB`, "columns.attempts"},
+			"a time of publication":          {`CREATE TABLE outbox (id varchar(64) PRIMARY KEY, aggregateid varchar(64), payload blob, published_at datetime(6)) ENGINE=InnoDB`, "columns.published_at"},
 			"another part":                   {`CREATE TABLE outbox (id varchar(64) PRIMARY KEY, aggregateid varchar(64), payload blob, part int) ENGINE=InnoDB`, "columns.partition"},
 			"another seq":                    {`CREATE TABLE outbox (id varchar(64) PRIMARY KEY, aggregateid varchar(64), payload blob, seq int) ENGINE=InnoDB`, "not AUTO_INCREMENT"},
 			"an id of another kind":          {`CREATE TABLE outbox (id double PRIMARY KEY, aggregateid varchar(64), payload blob) ENGINE=InnoDB`, "cannot be an id"},

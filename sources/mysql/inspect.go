@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/connectd/connectd/core/outbox"
 )
 
 // This program works on tables of its own schema version and of the next, so that daemons of two neighbouring versions
@@ -21,11 +23,13 @@ type schema struct {
 	table  tableName
 	exists bool
 	rows   bool // there are rows
-	cols   columns
-	extra  []HeaderColumn
+	cols   outbox.Columns
+	extra  []outbox.HeaderColumn
 	// addOrder: the table has no column that numbers its rows, and init adds one.
-	addOrder   bool
-	partitions int
+	addOrder bool
+	// fillCreated: the table has no time of insertion, and init adds one.
+	fillCreated bool
+	partitions  int
 
 	found       map[string]column // by lower-case name
 	unique      map[string]string // column with a unique constraint of its own, lower case → the index
@@ -43,9 +47,11 @@ type column struct {
 	full      string // type as declared: bigint unsigned
 	charset   string // "" for bytes, numbers and times
 	byDefault string
+	null      bool // may be NULL
 	auto      bool // AUTO_INCREMENT
 	generated bool
 	touched   bool // set to the present whenever the row is changed, unless the statement sets it
+	ours      bool // a time of insertion that init added
 }
 
 // inspect reads the schema and settles which column is what. It changes nothing.
@@ -86,7 +92,7 @@ func (s *schema) readTable(ctx context.Context, q querier) error {
 		if err := rows.Scan(&name, &kind, &engine); err != nil {
 			return err
 		}
-		if slices.Contains(ownTables, name) {
+		if slices.Contains(outbox.RelayTables(), name) {
 			s.beside[name] = true
 			return nil
 		}
@@ -99,7 +105,7 @@ func (s *schema) readTable(ctx context.Context, q querier) error {
 		s.exists, s.table.name = true, name
 		return nil
 	}, `SELECT table_name, table_type, engine FROM information_schema.tables WHERE table_schema = ?
-		AND (table_name IN ('`+strings.Join(ownTables, "', '")+`') OR IF(@@lower_case_table_names = 0, CAST(table_name AS BINARY) = CAST(? AS BINARY), lower(table_name) = lower(?)))`, s.table.database, same, same)
+		AND (table_name IN ('`+strings.Join(outbox.RelayTables(), "', '")+`') OR IF(@@lower_case_table_names = 0, CAST(table_name AS BINARY) = CAST(? AS BINARY), lower(table_name) = lower(?)))`, s.table.database, same, same)
 }
 
 func (s *schema) readColumns(ctx context.Context, q querier) error {
@@ -109,19 +115,23 @@ func (s *schema) readColumns(ctx context.Context, q querier) error {
 	err := collect(ctx, q, func(rows *sql.Rows) error {
 		var c column
 		var charset, byDefault sql.NullString
-		var extra string
-		if err := rows.Scan(&c.name, &c.kind, &c.full, &charset, &byDefault, &extra); err != nil {
+		var extra, comment string
+		if err := rows.Scan(&c.name, &c.kind, &c.full, &charset, &byDefault, &extra, &comment, &c.null); err != nil {
 			return err
 		}
 		extra = strings.ToLower(extra)
 		c.kind, c.full, c.charset = strings.ToLower(c.kind), strings.ToLower(c.full), charset.String
 		c.byDefault = strings.Trim(byDefault.String, "'")
+		if !byDefault.Valid || c.byDefault == "NULL" { // MariaDB writes it
+			c.byDefault = ""
+		}
+		c.ours = comment == createdComment
 		c.touched = strings.Contains(extra, "on update")
 		c.auto = strings.Contains(extra, "auto_increment")
 		c.generated = strings.Contains(extra, "virtual") || strings.Contains(extra, "stored generated") || strings.Contains(extra, "persistent")
 		s.found[strings.ToLower(c.name)] = c
 		return nil
-	}, `SELECT column_name, data_type, column_type, character_set_name, column_default, extra FROM information_schema.columns
+	}, `SELECT column_name, data_type, column_type, character_set_name, column_default, extra, column_comment, is_nullable = 'YES' FROM information_schema.columns
 		WHERE table_schema = ? AND table_name = ?`, s.table.database, s.table.name)
 	if err != nil {
 		return err
@@ -175,37 +185,21 @@ func (s *schema) readRegistration(ctx context.Context, q querier) error {
 
 // settleColumns finds the application's columns in an existing table. The relay's own may still be missing.
 func (s *schema) settleColumns(cfg Config) error {
-	var lost []string
-	for _, r := range s.cols.rules()[:applicationColumns] {
-		if *r.to == "" || r.name == "order" {
-			continue
-		}
-		c, found := s.found[strings.ToLower(*r.to)]
-		switch {
-		case found:
-			*r.to = c.name
-		case r.guess && !cfg.mapped(r.name):
-			*r.to = ""
-		case r.nullable:
-			lost = append(lost, fmt.Sprintf("no column %s for the %s (map columns.%s to a name, or to null if there is none)", *r.to, r.name, r.name))
-		default:
-			lost = append(lost, fmt.Sprintf("no column %s for the %s (map columns.%s)", *r.to, r.name, r.name))
-		}
+	created := s.cols.Created
+	err := s.cols.Settle(cfg.Columns, s.extra, func(name string) (string, bool) {
+		c, found := s.found[strings.ToLower(name)]
+		return c.name, found
+	})
+	if err != nil {
+		return err
 	}
-	for i, h := range s.extra {
-		c, found := s.found[strings.ToLower(h.Column)]
-		if !found {
-			lost = append(lost, fmt.Sprintf("no column %s for the header %s", h.Column, h.Header))
-		}
-		s.extra[i].Column = c.name
+	if s.cols.Created == "" && created != "" {
+		s.cols.Created, s.fillCreated = created, true
 	}
-	if lost != nil {
-		return errors.New(strings.Join(lost, "; "))
+	if s.unique[strings.ToLower(s.cols.ID)] == "" {
+		return fmt.Errorf("the id column %s has no unique constraint of its own", s.cols.ID)
 	}
-	if s.unique[strings.ToLower(s.cols.id)] == "" {
-		return fmt.Errorf("the id column %s has no unique constraint of its own", s.cols.id)
-	}
-	for _, name := range []string{s.cols.id, s.cols.key} {
+	for _, name := range []string{s.cols.ID, s.cols.Key} {
 		if c := s.found[strings.ToLower(name)]; name != "" && !c.canIdentify() {
 			return fmt.Errorf("column %s is %s, which cannot be an id or a key: char, varchar, text, binary(16), varbinary, uuid and integers can", name, c.full)
 		}
@@ -216,7 +210,7 @@ func (s *schema) settleColumns(cfg Config) error {
 // settleOrder finds the column that gives the rows' order. Only AUTO_INCREMENT gives no value twice, as long as the table
 // is not truncated.
 func (s *schema) settleOrder(cfg Config) error {
-	c, found := s.found[strings.ToLower(s.cols.order)]
+	c, found := s.found[strings.ToLower(s.cols.Order)]
 	var auto column
 	for _, each := range s.found {
 		if each.auto {
@@ -226,8 +220,8 @@ func (s *schema) settleOrder(cfg Config) error {
 	switch {
 	case found && !c.auto:
 		return fmt.Errorf("the order column %s is not AUTO_INCREMENT, so its values could come twice (map columns.order to a name the table has not, and init adds such a column)", c.name)
-	case !found && auto.name != "" && cfg.mapped("order"):
-		return fmt.Errorf("it has no column %s, and can get none since a table has only one AUTO_INCREMENT column: map columns.order to %s", s.cols.order, auto.name)
+	case !found && auto.name != "" && cfg.Columns.Has("order"):
+		return fmt.Errorf("it has no column %s, and can get none since a table has only one AUTO_INCREMENT column: map columns.order to %s", s.cols.Order, auto.name)
 	case !found && auto.name == "":
 		s.addOrder = true
 		return nil
@@ -235,7 +229,7 @@ func (s *schema) settleOrder(cfg Config) error {
 	if s.unique[strings.ToLower(auto.name)] == "" {
 		return fmt.Errorf("the order column %s has no unique constraint of its own", auto.name)
 	}
-	s.cols.order = auto.name
+	s.cols.Order = auto.name
 	return nil
 }
 
@@ -256,7 +250,10 @@ func (s *schema) missing() []string {
 		}
 	}
 	if s.addOrder {
-		lost = append(lost, "column "+s.cols.order)
+		lost = append(lost, "column "+s.cols.Order)
+	}
+	if s.fillCreated {
+		lost = append(lost, "column "+s.cols.Created)
 	}
 	if !s.indexes[pendingIndex] {
 		lost = append(lost, "index "+pendingIndex)

@@ -12,21 +12,26 @@ import (
 	"strings"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/outbox"
 )
 
-const infoColumns = `{order}, {id.text}, {key.text}, {route.text}, {type.text}, {state}, {partition}, {attempts}, {deliveries}, {crashes},
+const infoColumns = `{order}, {id.text}, {key.text}, {route.text}, {type.text}, {state}, {partition}, {attempts}, {deliveries}, ` + refused + `, {crashes},
 	{last_error}, {created}, {available_at}, {published_at}, COALESCE(OCTET_LENGTH({payload.text}), 0)`
+
+// refused counts a row's refusals. No name of the history's own must hide one of the outbox table.
+const refused = `(SELECT COUNT(*) FROM (SELECT tbl connectd_tbl, seq connectd_refused FROM {attempt} WHERE deliveries = 0 AND code IN ('` + core.ReasonInvalid + `', '` + core.ReasonTooLarge + `')) a
+	WHERE connectd_tbl = {tbl} AND connectd_refused = {order})`
 
 func scanInfo(scan func(...any) error, more ...any) (core.RowInfo, error) {
 	var r core.RowInfo
-	var id, key, route, kind, lastError text
+	var id, key, route, kind, lastError outbox.Text
 	var created, available, published instant
-	dest := []any{&r.Seq, &id, &key, &route, &kind, &r.State, &r.Part, &r.Attempts, &r.Deliveries, &r.Crashes,
+	dest := []any{&r.Seq, &id, &key, &route, &kind, &r.State, &r.Part, &r.Attempts, &r.Deliveries, &r.Refused, &r.Crashes,
 		&lastError, &created, &available, &published, &r.Size}
 	if err := scan(append(dest, more...)...); err != nil {
 		return r, err
 	}
-	r.ID, r.Key, r.Keyed, r.Route, r.Type, r.LastError = id.s, key.s, key.there, route.s, kind.s, lastError.s
+	r.ID, r.Key, r.Keyed, r.Route, r.Type, r.LastError = id.String, key.String, key.Valid, route.String, kind.String, lastError.String
 	r.CreatedAt, r.AvailableAt, r.PublishedAt = created.t, available.t, published.t
 	return r, nil
 }
@@ -98,7 +103,7 @@ func (src *Source) Show(ctx context.Context, id string) (core.RowInfo, []core.At
 	var lines []core.Attempt
 	err := src.try(ctx, "show", func() error {
 		var payload blob
-		var headers text
+		var headers outbox.Text
 		found, err := src.one(ctx, src.work, id, `, {payload.text}, {headers.text}`, "", func(scan func(...any) error) error {
 			var err error
 			info, err = scanInfo(scan, &payload, &headers)
@@ -110,7 +115,7 @@ func (src *Source) Show(ctx context.Context, id string) (core.RowInfo, []core.At
 		if !found || info.ID != id {
 			return core.ErrNoRow
 		}
-		info.Payload, info.Headers = payload, headers.s
+		info.Payload, info.Headers = payload, headers.String
 		sending, err := src.sending(ctx, src.work)
 		if err != nil {
 			return err
@@ -129,7 +134,7 @@ func (src *Source) Show(ctx context.Context, id string) (core.RowInfo, []core.At
 // id has other letters: the caller compares. more are further columns, lock a clause at the end.
 func (src *Source) one(ctx context.Context, q querier, id, more, lock string, scan func(scan func(...any) error) error) (bool, error) {
 	var value any = id
-	c := src.s.found[strings.ToLower(src.s.cols.id)]
+	c := src.s.found[strings.ToLower(src.s.cols.ID)]
 	switch {
 	case c.isUUID():
 		raw, err := hex.DecodeString(strings.ReplaceAll(id, "-", ""))

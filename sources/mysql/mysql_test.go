@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/scripts/services"
 	"github.com/connectd/connectd/sources/mysql"
 	"github.com/connectd/connectd/sources/sourcetest"
 )
@@ -26,35 +27,8 @@ type server struct{ name, dsn string }
 // onServers runs a test on each kind of server.
 func onServers(t *testing.T, run func(t *testing.T, srv server)) {
 	t.Helper()
-	for name, variable := range map[string]string{"MySQL": "CONNECTD_TEST_MYSQL_DSN", "MariaDB": "CONNECTD_TEST_MARIADB_DSN"} {
-		t.Run(name, func(t *testing.T) {
-			dsn := os.Getenv(variable)
-			switch {
-			case dsn != "":
-				roomForLargePayloads(t, dsn)
-				run(t, server{name, dsn})
-			case os.Getenv("CONNECTD_TEST_SERVICES") == "1":
-				t.Fatalf("%s is not set", variable)
-			default:
-				t.Skipf("%s is not set: there is no %s to test with", variable, name)
-			}
-		})
-	}
-}
-
-// roomForLargePayloads lets the server take a statement of 20 MB and more, as MySQL does by default and MariaDB does not.
-// That hurts no other test.
-func roomForLargePayloads(t *testing.T, dsn string) {
-	t.Helper()
-	db := open(t, dsn)
-	defer db.Close()
-	const room = 64 << 20
-	var packet int
-	must(t, db.QueryRow(`SELECT @@global.max_allowed_packet`).Scan(&packet))
-	if packet < room {
-		_, err := db.Exec(fmt.Sprint(`SET GLOBAL max_allowed_packet = `, room))
-		must(t, err)
-	}
+	t.Run("MySQL", func(t *testing.T) { run(t, server{"MySQL", services.MySQL(t)}) })
+	t.Run("MariaDB", func(t *testing.T) { run(t, server{"MariaDB", services.MariaDB(t)}) })
 }
 
 func TestConformance(t *testing.T) {

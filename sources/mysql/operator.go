@@ -4,10 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/outbox"
 )
 
 // lagBound is where counting rows for the lag stops.
@@ -94,12 +94,9 @@ func (src *Source) change(ctx context.Context, id, by, verb, set string, from ..
 			return err
 		case !found || row.ID != id:
 			return core.ErrNoRow
-		case !slices.Contains(from, row.State):
-			want := string(from[0])
-			if len(from) > 1 {
-				want += " or " + string(from[1])
-			}
-			return &core.StateError{ID: id, State: row.State, Want: want}
+		}
+		if err := outbox.Allow(id, row.State, from...); err != nil {
+			return err
 		}
 		if _, err := tx.ExecContext(ctx, src.text.fill(`UPDATE `+bySeq+` SET `+set+`{keep} WHERE {order} = ? AND {state} = ?`), row.Seq, string(row.State)); err != nil {
 			return err

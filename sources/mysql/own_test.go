@@ -1,11 +1,8 @@
 package mysql_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -13,55 +10,27 @@ import (
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/core/memory"
+	"github.com/connectd/connectd/scripts/services"
 	"github.com/connectd/connectd/sources/mysql"
 )
 
 // ownServer is a server that nobody else uses, so that a test may stop it or change it for everybody.
 type ownServer struct {
 	server
-	t           *testing.T
-	script, dir string
+	own *services.Servers
 }
 
-// onOwnServers runs a test on a server of each kind that it may break. The script of the test services starts them.
+// onOwnServers runs a test on a server of each kind that it may break.
 func onOwnServers(t *testing.T, run func(t *testing.T, srv ownServer)) {
 	t.Helper()
-	for name, variable := range map[string]string{"MySQL": "CONNECTD_TEST_MYSQL_DSN", "MariaDB": "CONNECTD_TEST_MARIADB_DSN"} {
-		t.Run(name, func(t *testing.T) {
-			srv := ownServer{server: server{name: name}, t: t, script: os.Getenv("CONNECTD_TEST_SERVICES_SH"), dir: t.TempDir()}
-			switch {
-			case srv.script != "":
-			case os.Getenv("CONNECTD_TEST_SERVICES") == "1":
-				t.Fatal("CONNECTD_TEST_SERVICES_SH is not set")
-			default:
-				t.Skip("CONNECTD_TEST_SERVICES_SH is not set: there is nothing to start a server with that may be broken")
-			}
-			t.Cleanup(func() { srv.do("down") })
-			srv.do("up", strings.ToLower(name))
-			for line := range strings.Lines(srv.do("env")) {
-				if _, dsn, found := strings.Cut(line, variable+"="); found {
-					srv.dsn = strings.Trim(strings.TrimSpace(dsn), "'")
-				}
-			}
-			run(t, srv)
-		})
-	}
-}
-
-// do runs a command of the script.
-func (srv ownServer) do(args ...string) string {
-	srv.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, srv.script, args...)
-	cmd.Env = append(os.Environ(), "CONNECTD_SERVICES_DIR="+srv.dir, fmt.Sprint("CONNECTD_SERVICES_OWNER=", os.Getpid()))
-	var words bytes.Buffer
-	cmd.Stderr = &words
-	out, err := cmd.Output()
-	if err != nil {
-		srv.t.Fatalf("%s %q: %v\n%s", srv.script, args, err, words.String())
-	}
-	return string(out)
+	t.Run("MySQL", func(t *testing.T) {
+		own := services.Own(t, "mysql")
+		run(t, ownServer{server{"MySQL", own.MySQL()}, own})
+	})
+	t.Run("MariaDB", func(t *testing.T) {
+		own := services.Own(t, "mariadb")
+		run(t, ownServer{server{"MariaDB", own.MariaDB()}, own})
+	})
 }
 
 // After a failover the old primary answers for a long time. Its connections are dropped, and what it has is not read.
@@ -123,8 +92,8 @@ func TestAServerThatCrashes(t *testing.T) {
 		}
 		for n := 1; n <= 3; n++ {
 			until(t, "the next quarter of the rows to arrive", func() bool { return len(sink.Delivered()) >= n*total/4 })
-			srv.do("kill", strings.ToLower(srv.name))
-			srv.do("start", strings.ToLower(srv.name))
+			srv.own.Kill(strings.ToLower(srv.name))
+			srv.own.Start(strings.ToLower(srv.name))
 		}
 		seen := map[string]bool{}
 		until(t, "every row to arrive", func() bool {

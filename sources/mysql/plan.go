@@ -26,17 +26,10 @@ type InitOptions struct {
 	Partitions int
 }
 
-// ExistingRowsError says that the table has rows of which nothing tells whether they have been sent.
-type ExistingRowsError struct{ Table string }
-
-func (e *ExistingRowsError) Error() string {
-	return fmt.Sprintf("table %s has rows already: say what they are with --existing pending (send them) or --existing published (they have been sent)", e.Table)
-}
-
 // Plan says what has to be done so that Open works: nothing, when it does already. It changes nothing.
 func Plan(ctx context.Context, cfg Config, opt InitOptions) (core.Plan, error) {
 	var steps []core.PlanStep
-	err := withConn(ctx, cfg, func(conn *sql.Conn) error {
+	err := atLeisure(ctx, cfg, func(conn *sql.Conn) error {
 		var err error
 		steps, err = planOn(ctx, conn, cfg, opt)
 		return err
@@ -97,8 +90,8 @@ func (s *schema) choosePartitions(opt InitOptions) error {
 	case s.version > 0:
 		return s.samePartitions()
 	}
-	if _, partitioned := s.found[strings.ToLower(s.cols.part)]; partitioned {
-		return fmt.Errorf("table %s has a column %s with a meaning of its own: map columns.partition to another name", s.table, s.cols.part)
+	if _, partitioned := s.found[strings.ToLower(s.cols.Partition)]; partitioned {
+		return fmt.Errorf("table %s has a column %s with a meaning of its own: map columns.partition to another name", s.table, s.cols.Partition)
 	}
 	s.partitions = DefaultPartitions
 	if opt.Partitions > 0 {
@@ -169,14 +162,4 @@ func (s *schema) plan(opt InitOptions, unsent string) ([]core.PlanStep, error) {
 		p.add("from now on daemons work on it", "UPDATE "+s.own("outbox")+" SET ready = TRUE WHERE tbl = "+tbl)
 	}
 	return p.steps, nil
-}
-
-// ruleName is what the configuration calls a column of the table.
-func (s *schema) ruleName(column string) string {
-	for _, r := range s.cols.rules() {
-		if *r.to == column {
-			return r.name
-		}
-	}
-	return column
 }

@@ -3,6 +3,7 @@ package mysql_test
 import (
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,6 +23,20 @@ type proxy struct {
 	conns    []net.Conn
 	wg       sync.WaitGroup
 	bytes    atomic.Int64 // that came from the server
+	lost     atomic.Value // a string: what has it on its way to the server does not arrive
+}
+
+// losing leaves out what is lost.
+type losing struct {
+	net.Conn
+	lost *atomic.Value
+}
+
+func (l losing) Write(b []byte) (int, error) {
+	if word, is := l.lost.Load().(string); is && strings.Contains(string(b), word) {
+		return len(b), nil
+	}
+	return l.Conn.Write(b)
 }
 
 // behindProxy is cfg by way of a proxy.
@@ -61,9 +76,9 @@ func (p *proxy) back() {
 			p.mu.Lock()
 			p.conns = append(p.conns, in, out)
 			p.mu.Unlock()
-			for _, pair := range [][2]net.Conn{{in, out}, {out, in}} {
+			for _, pair := range [][2]net.Conn{{in, out}, {losing{out, &p.lost}, in}} {
 				p.wg.Go(func() {
-					n, _ := io.Copy(pair[0], pair[1])
+					n, _ := io.Copy(struct{ io.Writer }{pair[0]}, pair[1])
 					if pair[0] == in {
 						p.bytes.Add(n)
 					}

@@ -6,113 +6,40 @@ import (
 	"fmt"
 	"strconv"
 	"time"
-	"unicode/utf8"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/outbox"
 )
 
 // scanner reads rows of rowColumns; it is used for one page.
 type scanner struct {
-	seq                           int64
-	id, key, route, kind, headers text
-	payload                       blob
-	created                       instant
-	deliveries, attempts, crashes int
-	wait, failing                 int64
-	names                         []string // of the headers that have columns of their own
-	extra                         []text
-	dest                          []any
+	outbox.Values
+	created       instant
+	wait, failing int64
+	dest          []any
 }
 
-func newScanner(extra []HeaderColumn) *scanner {
-	s := &scanner{extra: make([]text, len(extra))}
-	s.dest = []any{&s.seq, &s.id, &s.key, &s.route, &s.kind, &s.payload, &s.headers, &s.created,
-		&s.deliveries, &s.attempts, &s.crashes, &s.wait, &s.failing}
-	for i, h := range extra {
-		s.names = append(s.names, h.Header)
-		s.dest = append(s.dest, &s.extra[i])
+func newScanner(extra []outbox.HeaderColumn) *scanner {
+	s := &scanner{Values: outbox.NewValues(extra)}
+	s.dest = []any{&s.Seq, &s.ID, &s.Key, &s.Route, &s.Type, (*blob)(&s.Payload), &s.Headers, &s.created,
+		&s.Deliveries, &s.Attempts, &s.Crashes, &s.wait, &s.failing}
+	for i := range s.Extra {
+		s.dest = append(s.dest, &s.Extra[i])
 	}
 	return s
 }
-
-// longestWait stands for every longer one, so that no time overflows.
-const longestWait = 100 * 365 * 24 * time.Hour
 
 func (s *scanner) scan(rows *sql.Rows, row *core.Row) error {
 	if err := rows.Scan(s.dest...); err != nil {
 		return err
 	}
-	row.Record = core.Record{
-		ID: s.id.s, Key: s.key.s, Keyed: s.key.there, Route: s.route.s, Type: s.kind.s,
-		Payload: s.payload, CreatedAt: s.created.t, Seq: s.seq,
-	}
-	row.Deliveries, row.Attempts, row.Crashes = s.deliveries, s.attempts, s.crashes
-	row.Wait = micros(s.wait)
-	if s.attempts > 0 {
-		row.Failing = max(micros(s.failing), time.Microsecond)
-	}
-	row.Invalid = s.check()
-	if s.headers.there {
-		var err error
-		if row.Record.Headers, err = core.ParseHeaders([]byte(s.headers.s)); err != nil {
-			row.Invalid = err.Error()
-		}
-	}
-	for i, value := range s.extra {
-		if value.there {
-			row.Record.Headers = append(row.Record.Headers, core.Header{Name: s.names[i], Value: value.s})
-		}
-	}
+	s.Created, s.Wait, s.Failing = s.created.t, micros(s.wait), micros(s.failing)
+	s.Row(row)
 	return nil
 }
 
 // micros makes microseconds a duration.
-func micros(n int64) time.Duration {
-	return time.Duration(max(min(n, longestWait.Microseconds()), -longestWait.Microseconds())) * time.Microsecond
-}
-
-// check says what keeps the row from being a record.
-func (s *scanner) check() string {
-	switch {
-	case !s.id.there:
-		return "id is NULL"
-	case !utf8.ValidString(s.id.s):
-		return "id is not UTF-8"
-	case !utf8.ValidString(s.key.s):
-		return "key is not UTF-8"
-	case !utf8.ValidString(s.route.s):
-		return "route is not UTF-8"
-	case !utf8.ValidString(s.kind.s):
-		return "type is not UTF-8"
-	}
-	for i, value := range s.extra {
-		if !utf8.ValidString(value.s) {
-			return "header " + s.names[i] + " is not UTF-8"
-		}
-	}
-	return ""
-}
-
-// text is a column read as text; a NULL is not there.
-type text struct {
-	s     string
-	there bool
-}
-
-// Scan implements sql.Scanner.
-func (t *text) Scan(value any) error {
-	switch v := value.(type) {
-	case nil:
-		*t = text{}
-	case []byte:
-		*t = text{string(v), true}
-	case string:
-		*t = text{v, true}
-	default:
-		return fmt.Errorf("text comes as %T", value)
-	}
-	return nil
-}
+func micros(n int64) time.Duration { return outbox.Duration(n, time.Microsecond) }
 
 // blob is a column read as bytes. The driver gives a part of its buffer, which it uses again.
 type blob []byte
@@ -153,30 +80,15 @@ func (i *instant) Scan(value any) error {
 	return nil
 }
 
-func sinceEpoch(v int64) time.Time {
-	switch {
-	case v <= 0:
-		return time.Time{}
-	case v > 1e14:
-		return time.UnixMicro(v).UTC()
-	case v > 1e11:
-		return time.UnixMilli(v).UTC()
-	default:
-		return time.Unix(v, 0).UTC()
-	}
-}
+// sinceEpoch is a time by its number, which for no time is 0 or less.
+func sinceEpoch(n int64) time.Time { return outbox.SinceEpoch(max(n, 0)) }
 
-func parseTime(v string) time.Time {
-	if n, err := strconv.ParseInt(v, 10, 64); err == nil {
+func parseTime(text string) time.Time {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return sinceEpoch(n)
 	}
-	for _, layout := range []string{"2006-01-02 15:04:05", time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04:05Z07:00", "2006-01-02"} {
-		if t, err := time.Parse(layout, v); err == nil {
-			if t.Unix() == 0 && t.Nanosecond() == 0 {
-				return time.Time{}
-			}
-			return t.UTC()
-		}
+	if t := outbox.ParseTime(text); !t.Equal(time.Unix(0, 0)) {
+		return t
 	}
 	return time.Time{}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/outbox"
 )
 
 // same is what published rows have in common that one statement can settle.
@@ -129,7 +130,7 @@ func (src *Source) write(ctx context.Context, tx *sql.Tx, some []*core.Settlemen
 	for i, s := range some {
 		var lastError any
 		if s.Failure != nil {
-			lastError = errorText(s.Failure)
+			lastError = outbox.ErrorText(s.Failure)
 		}
 		delay := s.Delay.Microseconds()
 		if s.Delay > 0 {
@@ -145,11 +146,4 @@ func (src *Source) write(ctx context.Context, tx *sql.Tx, some []*core.Settlemen
 		{available_at} = CASE WHEN connectd_delay > 0 THEN {now} + INTERVAL connectd_delay MICROSECOND ELSE {available_at} END,
 		{last_error} = COALESCE(connectd_error, {last_error}){keep}`), args...)
 	return err
-}
-
-func errorText(f *core.Failure) string {
-	if f.Message == "" {
-		return core.CleanText(f.Code)
-	}
-	return core.CleanText(f.Code + ": " + f.Message)
 }

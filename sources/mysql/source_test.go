@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/outbox"
 	"github.com/connectd/connectd/sources/mysql"
 )
 
@@ -302,6 +303,20 @@ func TestARowWithoutAnIDIsInvalid(t *testing.T) {
 		}
 		if list, err := src.List(t.Context(), core.Filter{}); err != nil || len(list) != 2 {
 			t.Errorf("listed %d rows, %v", len(list), err)
+		}
+	})
+}
+
+func TestHeadersFromColumnsOfANewTable(t *testing.T) {
+	onServers(t, func(t *testing.T, srv server) {
+		cfg := srv.config(t)
+		cfg.HeaderColumns = []outbox.HeaderColumn{{Header: "tenant", Column: "tenant"}, {Header: "again", Column: "Tenant"}, {Header: "id", Column: "ID"}, {Header: "key", Column: "aggregateid"}}
+		initialise(t, cfg, mysql.InitOptions{Partitions: 1})
+		srv.execute(t, cfg, `INSERT INTO outbox (id, payload, headers, tenant) VALUES ('a', 'x', '{"own": "1"}', 't')`)
+		rows := pendingRows(t, source(t, cfg))
+		want := []core.Header{{Name: "own", Value: "1"}, {Name: "tenant", Value: "t"}, {Name: "again", Value: "t"}, {Name: "id", Value: "a"}}
+		if len(rows) != 1 || !slices.Equal(rows[0].Record.Headers, want) {
+			t.Errorf("got %+v, want %v", rows, want)
 		}
 	})
 }

@@ -20,23 +20,23 @@ const epoch = "1970-01-01 00:00:00"
 func (s *schema) relayColumns() []relayColumn {
 	c := &s.cols
 	return []relayColumn{
-		{c.state, stateKind, "pending"},
-		{c.availableAt, "datetime(6)", epoch},
-		{c.attempts, "int", "0"},
-		{c.deliveries, "int", "0"},
-		{c.crashes, "smallint", "0"},
-		{c.lastError, "varchar(1024)", ""},
-		{c.failingSince, "datetime(6)", epoch},
-		{c.publishedAt, "datetime(6)", epoch},
-		{c.part, "smallint", ""},
+		{c.State, stateKind, "pending"},
+		{c.AvailableAt, "datetime(6)", epoch},
+		{c.Attempts, "int", "0"},
+		{c.Deliveries, "int", "0"},
+		{c.Crashes, "smallint", "0"},
+		{c.LastError, "varchar(1024)", ""},
+		{c.FailingSince, "datetime(6)", epoch},
+		{c.PublishedAt, "datetime(6)", epoch},
+		{c.Partition, "smallint", ""},
 	}
 }
 
 func (s *schema) definition(c relayColumn, byDefault string) string {
 	switch {
-	case c.name == s.cols.part:
+	case c.name == s.cols.Partition:
 		return quote(c.name) + " " + c.kind + " GENERATED ALWAYS AS (" + s.partitionExpr() + ")"
-	case c.name == s.cols.lastError:
+	case c.name == s.cols.LastError:
 		return quote(c.name) + " " + c.kind + " CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL"
 	default:
 		return quote(c.name) + " " + c.kind + " NOT NULL DEFAULT '" + byDefault + "'"
@@ -48,11 +48,11 @@ func (s *schema) definition(c relayColumn, byDefault string) string {
 // So is a row that has neither, which must still be found, to be buried.
 func (s *schema) partitionExpr() string {
 	hash := "0"
-	if id := s.found[strings.ToLower(s.cols.id)]; !id.auto && !strings.EqualFold(s.cols.id, s.cols.order) {
-		hash = s.hash(s.cols.id)
+	if id := s.found[strings.ToLower(s.cols.ID)]; !id.auto && !strings.EqualFold(s.cols.ID, s.cols.Order) {
+		hash = s.hash(s.cols.ID)
 	}
-	if s.cols.key != "" {
-		hash = "IF(" + quote(s.cols.key) + " IS NULL, " + hash + ", " + s.hash(s.cols.key) + ")"
+	if s.cols.Key != "" {
+		hash = "IF(" + quote(s.cols.Key) + " IS NULL, " + hash + ", " + s.hash(s.cols.Key) + ")"
 	}
 	return fmt.Sprintf("COALESCE(%s, 0) MOD %d", hash, s.partitions)
 }
@@ -74,7 +74,7 @@ const (
 
 func (s *schema) pendingKey() string {
 	c := &s.cols
-	return fmt.Sprintf("KEY %s (%s, %s, %s, %s)", pendingIndex, quote(c.state), quote(c.part), quote(c.order), quote(c.availableAt))
+	return fmt.Sprintf("KEY %s (%s, %s, %s, %s)", pendingIndex, quote(c.State), quote(c.Partition), quote(c.Order), quote(c.AvailableAt))
 }
 
 // own is one of the relay's own tables.
@@ -113,24 +113,24 @@ const tableOptions = " ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8m
 // createTable makes a new table. Rows lie in the order in which they are read and settled.
 func (s *schema) createTable() string {
 	c := &s.cols
-	defs := []string{quote(c.order) + " bigint NOT NULL AUTO_INCREMENT PRIMARY KEY"}
-	if !strings.EqualFold(c.order, c.id) {
-		defs = append(defs, quote(c.id)+" varchar(255) NOT NULL UNIQUE")
+	defs := []string{quote(c.Order) + " bigint NOT NULL AUTO_INCREMENT PRIMARY KEY"}
+	if !strings.EqualFold(c.Order, c.ID) {
+		defs = append(defs, quote(c.ID)+" varchar(255) NOT NULL UNIQUE")
 	}
 	for _, def := range []struct{ name, kind string }{
-		{c.route, "varchar(255) NULL"}, {c.key, "varchar(255) NULL"}, {c.kind, "varchar(255) NULL"}, {c.payload, "longblob NULL"}, {c.headers, "longtext NULL"},
-		{c.created, "datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))"},
+		{c.Route, "varchar(255) NULL"}, {c.Key, "varchar(255) NULL"}, {c.Type, "varchar(255) NULL"}, {c.Payload, "longblob NULL"}, {c.Headers, "longtext NULL"},
+		{c.Created, "datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))"},
 	} {
 		if def.name != "" {
 			defs = append(defs, quote(def.name)+" "+def.kind)
 		}
 	}
-	for _, h := range s.extra {
-		defs = append(defs, quote(h.Column)+" varchar(1024) NULL")
+	for _, name := range c.HeaderOnly(s.extra, dialect()) {
+		defs = append(defs, quote(name)+" varchar(1024) NULL")
 	}
 	for _, r := range s.relayColumns() {
 		def := s.definition(r, r.byDefault)
-		if r.name == c.part {
+		if r.name == c.Partition {
 			def += " STORED"
 		}
 		defs = append(defs, def)

@@ -12,21 +12,21 @@ type texts struct{ names *strings.Replacer }
 func (s *schema) texts() texts {
 	c := &s.cols
 	pairs := []string{
-		"{table}", s.table.quoted(), "{pending_index}", quote(pendingIndex), "{order_index}", quote(s.unique[strings.ToLower(c.order)]),
+		"{table}", s.table.quoted(), "{tbl}", literal(s.table.name), "{pending_index}", quote(pendingIndex), "{order_index}", quote(s.unique[strings.ToLower(c.Order)]),
 		"{now}", "UTC_TIMESTAMP(6)", "{epoch}", "'" + epoch + "'",
 		"{outbox}", s.own("outbox"), "{lease}", s.own("lease"), "{worker}", s.own("worker"),
 		"{inflight}", s.own("inflight"), "{attempt}", s.own("attempt"), "{ledger}", s.own("ledger"),
 	}
-	for _, r := range c.rules() {
+	for each, name := range c.All() {
 		// A column that is not there reads as NULL.
 		column, text, bytes := "NULL", "NULL", "NULL"
-		if found, is := s.found[strings.ToLower(*r.to)]; is {
+		if found, is := s.found[strings.ToLower(name)]; is {
 			column, text, bytes = quote(found.name), found.text(), found.bytes()
 		}
-		pairs = append(pairs, "{"+r.name+"}", column, "{"+r.name+".text}", text, "{"+r.name+".bytes}", bytes)
+		pairs = append(pairs, "{"+each+"}", column, "{"+each+".text}", text, "{"+each+".bytes}", bytes)
 	}
 	keep := ""
-	if created := s.found[strings.ToLower(c.created)]; created.touched {
+	if created := s.found[strings.ToLower(c.Created)]; created.touched {
 		keep = ", " + quote(created.name) + " = " + quote(created.name)
 	}
 	extra := ""

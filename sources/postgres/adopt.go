@@ -6,33 +6,44 @@ import (
 	"strings"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/outbox"
 )
 
 // adopt adds the relay's columns to a table that is there.
 func (s *schema) adopt(old oldRows, opt InitOptions, add func(why, sql string)) error {
-	var added []relayColumn
+	var added, there []relayColumn
+	foreign := func(c relayColumn) error {
+		return fmt.Errorf("table %s has a column %s with a meaning of its own: map columns.%s to another name", s.table, c.name, s.cols.ConfigName(c.name))
+	}
 	for _, c := range s.relayColumns() {
 		is, found := s.found[c.name]
 		switch {
 		case !found:
 			added = append(added, c)
-		case is.kind != c.kind || c.byDefault != "" && strings.TrimSuffix(is.byDefault, "::text") != c.byDefault:
-			return fmt.Errorf("table %s has a column %s with a meaning of its own: map columns.%s to another name", s.table, c.name, s.ruleName(c.name))
+		case is.kind != c.kind || c.byDefault != "" && (!is.notNull || strings.TrimSuffix(is.byDefault, "::text") != c.byDefault):
+			return foreign(c)
+		default:
+			there = append(there, c)
 		}
 	}
-	if _, found := s.found[s.cols.state]; found && s.version == 0 && slices.ContainsFunc(added, func(c relayColumn) bool { return c.name == s.cols.deliveries }) {
-		// Ours come all at once. Those rows may be anything, and the constraint would keep their own states out.
-		return fmt.Errorf("table %s has a column %s with a meaning of its own: map columns.state to another name", s.table, s.cols.state)
+	apart := func(c relayColumn) bool { return c.name == s.cols.Order || c.name == s.cols.Created }
+	there, missing := slices.DeleteFunc(there, apart), slices.DeleteFunc(slices.Clone(added), apart)
+	if s.version == 0 && len(there) > 0 && len(missing) > 0 {
+		// Ours come all at once. What is in such a column may be anything: published_at may be what tells which rows were sent.
+		return foreign(there[0])
 	}
-	stateless := slices.ContainsFunc(added, func(c relayColumn) bool { return c.name == s.cols.state })
-	answer, err := s.answer(old, opt, stateless)
+	stateless := slices.ContainsFunc(added, func(c relayColumn) bool { return c.name == s.cols.State })
+	answer, err := outbox.Existing(s.table.String(), opt.Existing, old.unsent != "", stateless && old.count > 0)
 	if err != nil {
 		return err
 	}
 	if len(added) > 0 {
 		why := "the relay's own columns; no row is rewritten. Rows inserted from now on are pending"
 		if stateless && old.count > 0 {
-			why += map[bool]string{true: ", those that are there are taken as sent and get no " + s.cols.order, false: ", those that are there as well"}[answer != core.Pending]
+			why += map[bool]string{true: ", those that are there are taken as sent and get no " + s.cols.Order, false: ", those that are there as well"}[answer != core.Pending]
+		}
+		if slices.ContainsFunc(added, func(c relayColumn) bool { return c.name == s.cols.Order }) {
+			why += ". Whoever may insert goes on: each role may use the sequence"
 		}
 		add(why, briefly(s.addColumns(added, old, stateless && answer != core.Pending)...))
 	}
@@ -42,43 +53,31 @@ func (s *schema) adopt(old oldRows, opt InitOptions, add func(why, sql string)) 
 	return nil
 }
 
-// answer says what the rows that are there are: pending, published, or "" for what their column published says.
-func (s *schema) answer(old oldRows, opt InitOptions, stateless bool) (core.State, error) {
-	switch {
-	case opt.Existing != "" && opt.Existing != string(core.Pending) && opt.Existing != string(core.Published):
-		return "", fmt.Errorf("--existing is %q, must be pending or published", opt.Existing)
-	case opt.Existing != "":
-		return core.State(opt.Existing), nil
-	case old.unsent != "":
-		return "", nil
-	case stateless && old.count > 0:
-		return "", &ExistingRowsError{Table: s.table.String()}
-	default:
-		return core.Pending, nil
-	}
-}
-
 // addColumns adds columns without rewriting the table: a default that is a constant is noted once for all rows that are
 // there, and what new rows get is set afterwards. All of it happens at one moment.
+//
+// A default that takes a number needs a right to its sequence, which no insert needed before. Everybody gets it, since who
+// may insert can change at any time, and is not to fail for that. All that it gives away is how many numbers were taken;
+// whoever takes some leaves a gap, which is harmless, and nobody can set the sequence back by it.
 func (s *schema) addColumns(added []relayColumn, old oldRows, sent bool) []string {
 	t := s.table.quoted()
 	var columns, after []string
 	for _, c := range added {
 		def := c.definition()
 		switch name := quote(c.name); c.name {
-		case s.cols.state:
+		case s.cols.State:
 			if sent {
 				def = strings.Replace(def, "'pending'", "'published'", 1)
 				after = append(after, "ALTER COLUMN "+name+" SET DEFAULT 'pending'")
 			}
-		case s.cols.publishedAt:
+		case s.cols.PublishedAt:
 			if sent {
 				def += " DEFAULT now()"
 				after = append(after, "ALTER COLUMN "+name+" DROP DEFAULT")
 			}
-		case s.cols.order:
+		case s.cols.Order:
 			after = append(after, "ALTER COLUMN "+name+" SET DEFAULT nextval("+literal(s.sequence())+")")
-		case s.cols.created:
+		case s.cols.Created:
 			after = append(after, "ALTER COLUMN "+name+" SET DEFAULT clock_timestamp()")
 		}
 		columns = append(columns, "ADD COLUMN "+def)
@@ -86,7 +85,8 @@ func (s *schema) addColumns(added []relayColumn, old oldRows, sent bool) []strin
 	statements := []string{"ALTER TABLE " + t + " " + strings.Join(columns, ", ")}
 	if s.bySequence && strings.Contains(strings.Join(after, ""), "nextval") {
 		statements = append(statements, fmt.Sprintf("CREATE SEQUENCE IF NOT EXISTS %s START WITH %d OWNED BY %s.%s",
-			s.sequence(), firstNew(old.count), t, quote(s.cols.order)))
+			s.sequence(), firstNew(old.count), t, quote(s.cols.Order)),
+			"GRANT USAGE ON SEQUENCE "+s.sequence()+" TO PUBLIC")
 	}
 	if after != nil {
 		statements = append(statements, "ALTER TABLE "+t+" "+strings.Join(after, ", "))
@@ -108,13 +108,13 @@ func firstNew(count int64) int64 {
 
 // settleOldRows makes pending, and numbers, the rows that are to be sent. It goes on where it was interrupted.
 func (s *schema) settleOldRows(old oldRows, answer core.State, add func(why, sql string)) {
-	t, order, state := s.table.quoted(), quote(s.cols.order), quote(s.cols.state)
+	t, order, state := s.table.quoted(), quote(s.cols.Order), quote(s.cols.State)
 	set, which, why := "", "", "the rows that are there"
 	switch answer {
 	case core.Published:
 		return
 	case "":
-		set = state + " = 'pending', " + quote(s.cols.publishedAt) + " = NULL"
+		set = state + " = 'pending', " + quote(s.cols.PublishedAt) + " = NULL"
 		which = state + " = 'published' AND " + old.unsent
 		why = "the rows whose column published says that they have not been sent"
 	case core.Pending:
@@ -127,26 +127,30 @@ func (s *schema) settleOldRows(old oldRows, answer core.State, add func(why, sql
 		return
 	}
 	by, how := "ctid", "as they lie in the table, which is the order of insertion unless rows were updated or deleted"
-	if c := s.cols.created; c != "" && !s.fillCreated {
+	if c := s.cols.Created; c != "" && !s.fillCreated {
 		by, how = quote(c)+", ctid", "by "+c
-	} else if numbered(s.found[s.cols.id]) {
-		by, how = quote(s.cols.id), "by "+s.cols.id
+	} else if numbered(s.found[s.cols.ID]) {
+		by, how = quote(s.cols.ID), "by "+s.cols.ID
 	}
 	if set != "" {
 		set = ", " + set
 	}
-	add(why+" get their "+s.cols.order+" below those of new rows, "+how+"; a thousand rows a transaction", fmt.Sprintf(numberRows,
-		order, t, order, literal(s.table.schema), literal(s.sequenceName()), t, order, which, by, t, order, set, order, which))
+	add(why+" get their "+s.cols.Order+" below those of new rows, "+how+"; a thousand rows a transaction", fmt.Sprintf(numberRows,
+		numberLock, lockNotAvailable, order, t, order, literal(s.table.schema), literal(s.sequenceName()), t, order, which, by, t, order, set, order, which, numberLock))
 }
 
-// numberRows: order, table, order, schema, sequence; table, order, which rows, sorted by what; table, order, more to
-// set, order, which rows.
+// numberRows: lock, state; order, table, order, schema, sequence; table, order, which rows, sorted by what; table, order,
+// more to set, order, which rows; lock. The server goes on with it when init is gone, and with it the lock that keeps other
+// inits out; so it has one of its own, or the next init would give the same numbers to other rows at the same time.
 const numberRows = `DO $connectd$
 DECLARE
   connectd_n bigint;
   connectd_at tid;
   connectd_again boolean := true;
 BEGIN
+  IF NOT pg_try_advisory_lock(%d) THEN
+    RAISE EXCEPTION 'rows are being numbered' USING ERRCODE = '%s';
+  END IF;
   SELECT coalesce(max(%s), 0) INTO connectd_n FROM %s WHERE %s < (SELECT start_value FROM pg_sequences WHERE schemaname = %s AND sequencename = %s);
   WHILE connectd_again LOOP
     connectd_again := false;
@@ -157,14 +161,5 @@ BEGIN
     END LOOP;
     COMMIT;
   END LOOP;
+  PERFORM pg_advisory_unlock(%d);
 END $connectd$`
-
-// ruleName is what the configuration calls a column of the table.
-func (s *schema) ruleName(column string) string {
-	for _, r := range s.cols.rules() {
-		if *r.to == column {
-			return r.name
-		}
-	}
-	return column
-}

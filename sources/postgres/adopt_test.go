@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/outbox"
 	"github.com/connectd/connectd/scripts/services"
 	"github.com/connectd/connectd/sources/postgres"
 )
@@ -40,7 +41,7 @@ func TestTheArticlesTableIsAdopted(t *testing.T) {
 // A Debezium outbox with live rows: uuid ids, jsonb payloads, and no column that the relay could use for itself.
 // https://debezium.io/documentation/reference/stable/transformations/outbox-event-router.html
 func TestADebeziumTableIsAdopted(t *testing.T) {
-	cfg := postgres.Config{DSN: services.Postgres(t), Table: schemaOf(t) + ".outboxevent", HeaderColumns: []postgres.HeaderColumn{{Header: "trace", Column: "tracingspancontext"}}}
+	cfg := postgres.Config{DSN: services.Postgres(t), Table: schemaOf(t) + ".outboxevent", HeaderColumns: []outbox.HeaderColumn{{Header: "trace", Column: "tracingspancontext"}}}
 	in(t, cfg, `CREATE TABLE outboxevent (id uuid NOT NULL PRIMARY KEY, aggregatetype varchar(255) NOT NULL, aggregateid varchar(255) NOT NULL, type varchar(255) NOT NULL,
 			payload jsonb, tracingspancontext varchar(256))`,
 		`INSERT INTO outboxevent SELECT gen_random_uuid(), 'order', 'o-' || i % 7, 'created', jsonb_build_object('n', i), 'trace ' || i FROM generate_series(1, 3000) i`)
@@ -83,7 +84,7 @@ func TestExistingRowsNeedAnAnswer(t *testing.T) {
 	for answer, want := range map[string]string{"pending": "b a", "published": ""} {
 		cfg := articleConfig(t)
 		in(t, cfg, `CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text)`, `INSERT INTO commands VALUES ('b', 'r', 'k', 'p'), ('a', 'r', 'k', 'p')`)
-		var existing *postgres.ExistingRowsError
+		var existing *outbox.ExistingRowsError
 		if err := initWith(t, cfg, postgres.InitOptions{}); !errors.As(err, &existing) {
 			t.Errorf("without an answer: %v", err)
 		}
@@ -108,7 +109,7 @@ func TestAPublishedColumnWithOtherValuesNeedsAnAnswer(t *testing.T) {
 		cfg := articleConfig(t)
 		in(t, cfg, `CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text, published `+column+`)`,
 			`INSERT INTO commands VALUES ('a', 'r', 'k', 'p', '2'), ('b', 'r', 'k', 'p', '0')`)
-		var existing *postgres.ExistingRowsError
+		var existing *outbox.ExistingRowsError
 		if err := initWith(t, cfg, postgres.InitOptions{}); !errors.As(err, &existing) {
 			t.Errorf("%s: got %v, want a question", column, err)
 		}
@@ -126,12 +127,18 @@ func TestTablesThatWillNotDoAreRefused(t *testing.T) {
 		`CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text)`:                                                                    "payload",
 		`CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text, state text)`:                                          "columns.state",
 		`CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text, seq integer)`:                                         "columns.order",
+		`CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text, attempts integer DEFAULT 0)`:                          "columns.attempts",
+		`CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text, attempts integer NOT NULL DEFAULT 0)`:                 "columns.attempts",
+		`CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text, published_at timestamptz)`:                            "columns.published_at",
 		`CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text, seq bigserial)`:                                       "unique",
 		`CREATE TABLE commands (command_id text PRIMARY KEY, run_id timestamptz, kind text, payload text)`:                                               "timestamp",
 		`CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text, created_at text)`:                                     "columns.created",
 		`CREATE TABLE x (y int); CREATE VIEW commands AS SELECT * FROM x`:                                                                                "relkind",
-		`CREATE UNLOGGED TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text)`:                                             "unlogged",
-		`CREATE TABLE "Commands" (command_id text PRIMARY KEY, run_id text, kind text, payload text)`:                                                    "Commands",
+		`CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text); CREATE TABLE more () INHERITS (commands)`:            "inherit",
+		`CREATE TABLE x (command_id text PRIMARY KEY, run_id text, kind text, payload text) PARTITION BY HASH (command_id);
+			CREATE TABLE commands PARTITION OF x FOR VALUES WITH (MODULUS 1, REMAINDER 0)`: "a partition",
+		`CREATE UNLOGGED TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text)`: "unlogged",
+		`CREATE TABLE "Commands" (command_id text PRIMARY KEY, run_id text, kind text, payload text)`:        "Commands",
 	} {
 		cfg := articleConfig(t)
 		in(t, cfg, create)
@@ -232,17 +239,19 @@ func TestConfigurationIsChecked(t *testing.T) {
 		"3 parts":                 {DSN: dsn, Table: "a.b.c"},
 		"not closed":              {DSN: dsn, Table: `"a`},
 		"behind the closing":      {DSN: dsn, Table: `"a"b`},
-		"columns.id cannot":       {DSN: dsn, Table: "t", Columns: map[string]*string{"id": nil}},
-		"columns.nope":            {DSN: dsn, Table: "t", Columns: columns("nope", "x")},
+		"longer than 63 bytes":    {DSN: dsn, Table: "t", Columns: columns("key", strings.Repeat("é", 32))},
 		"columns.key and columns": {DSN: dsn, Table: "t", Columns: columns("key", "x", "type", "x")},
 		"notify is":               {DSN: dsn, Table: "t", Notify: "always"},
-		"has no name":             {DSN: dsn, Table: "t", HeaderColumns: []postgres.HeaderColumn{{Column: "x"}}},
+		"header h":                {DSN: dsn, Table: "t", HeaderColumns: []outbox.HeaderColumn{{Header: "h"}}},
 	} {
 		if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want an error about %q, got %v", want, err)
 		}
 	}
-	for _, table := range []string{"outbox", "Shop.Outbox", `"my.schema"."a ""table"""`, "tables; DROP TABLE x"} {
+	if err := (postgres.Config{DSN: dsn, Table: "t", Columns: columns("key", "x", "type", "X")}).Validate(); err != nil {
+		t.Errorf("names that differ in case: %v", err)
+	}
+	for _, table := range []string{"outbox", "Shop.Outbox", "connectd_Lease", `"my.schema"."a ""table"""`, "tables; DROP TABLE x"} {
 		if err := (postgres.Config{DSN: dsn, Table: table}).Validate(); err != nil {
 			t.Errorf("%s: %v", table, err)
 		}

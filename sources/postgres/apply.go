@@ -18,6 +18,9 @@ const lockPause = 500 * time.Millisecond
 // initLock is the advisory lock of whoever applies a plan.
 const initLock = int64(0x636f6e6e65637464)
 
+// numberLock is the advisory lock of the session that numbers rows.
+const numberLock = initLock + 1
+
 // Apply carries out a plan. Steps that somebody else has done since are left out; when the plan no longer fits the
 // database, nothing is changed. Making an index beside running applications cannot be part of a transaction, so a
 // failure half-way leaves some steps done: the next plan has the others. opt must be what the plan was made with. One
@@ -48,10 +51,8 @@ func apply(ctx context.Context, cfg Config, opt InitOptions, plan core.Plan) err
 	if err := lockOut(ctx, guard); err != nil {
 		return err
 	}
-	if !srv.pooled {
-		if _, err := conn.Exec(ctx, "SET statement_timeout = 0; SET enable_seqscan = on"); err != nil {
-			return err
-		}
+	if err := srv.takeTime(ctx, conn); err != nil {
+		return err
 	}
 	steps, err := stepsNow(ctx, conn, cfg, opt, plan)
 	if err != nil {
@@ -63,6 +64,16 @@ func apply(ctx context.Context, cfg Config, opt InitOptions, plan core.Plan) err
 		}
 	}
 	return nil
+}
+
+// takeTime lets statements of a session that is ours take as long as they do: all rows of a large table are counted, and
+// indexes are made of them.
+func (s *server) takeTime(ctx context.Context, conn *pgx.Conn) error {
+	if s.pooled {
+		return nil
+	}
+	_, err := conn.Exec(ctx, "SET statement_timeout = 0; SET enable_seqscan = on")
+	return err
 }
 
 // lockOut waits until no other Apply works on the database. It asks again and again, since a statement that waits has a

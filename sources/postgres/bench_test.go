@@ -49,6 +49,22 @@ func BenchmarkDrain(b *testing.B) {
 	}
 }
 
+// BenchmarkFetch reads one page again and again: what a row costs the client in memory.
+func BenchmarkFetch(b *testing.B) {
+	cfg := postgres.Config{DSN: services.Postgres(b), Table: schemaOf(b) + ".outbox"}
+	initialise(b, cfg, postgres.InitOptions{Partitions: 1})
+	pool := application(b, cfg.DSN)
+	fill(b, pool, cfg, benchBatch)
+	executeAll(b, pool, `UPDATE `+quoted(cfg)+` SET headers = '{"tenant": "t-1", "trace": "0123456789abcdef0123456789abcdef"}'`)
+	src := open(b, cfg)
+	b.ReportAllocs()
+	for b.Loop() {
+		if page, err := src.Fetch(b.Context(), core.FetchRequest{Limit: benchBatch}); err != nil || len(page.Rows) != benchBatch {
+			b.Fatal(len(page.Rows), err)
+		}
+	}
+}
+
 func timed(b *testing.B, f func()) time.Duration {
 	b.Helper()
 	begun := time.Now()

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,32 +8,16 @@ import (
 
 // settleColumns finds the application's columns in an existing table. The relay's own may still be missing.
 func (s *schema) settleColumns(cfg Config) error {
-	var lost []string
-	for _, r := range s.cols.rules()[:applicationColumns] {
-		if *r.to == "" || r.name == "order" {
-			continue
-		}
-		_, found := s.found[*r.to]
-		switch {
-		case found:
-		case r.guess && !cfg.mapped(r.name):
-			s.fillCreated = r.name == "created"
-			if !s.fillCreated {
-				*r.to = ""
-			}
-		case r.nullable:
-			lost = append(lost, fmt.Sprintf("no column %s for the %s (map columns.%s to a name, or to null if there is none)", *r.to, r.name, r.name))
-		default:
-			lost = append(lost, fmt.Sprintf("no column %s for the %s (map columns.%s to a name)", *r.to, r.name, r.name))
-		}
+	created := s.cols.Created
+	err := s.cols.Settle(cfg.Columns, s.extra, func(name string) (string, bool) {
+		_, found := s.found[name]
+		return name, found
+	})
+	if err != nil {
+		return err
 	}
-	for _, h := range s.extra {
-		if _, found := s.found[h.Column]; !found {
-			lost = append(lost, fmt.Sprintf("no column %s for the header %s", h.Column, h.Header))
-		}
-	}
-	if lost != nil {
-		return errors.New(strings.Join(lost, ", "))
+	if s.cols.Created == "" && created != "" {
+		s.cols.Created, s.fillCreated = created, true
 	}
 	if err := s.checkTypes(); err != nil {
 		return err
@@ -42,7 +25,7 @@ func (s *schema) settleColumns(cfg Config) error {
 	if err := s.settleOrder(cfg); err != nil {
 		return err
 	}
-	part, found := s.found[s.cols.part]
+	part, found := s.found[s.cols.Partition]
 	s.byColumn = found && part.generated && strings.Contains(part.byDefault, "hashtext")
 	return nil
 }
@@ -54,16 +37,16 @@ var plainKinds = []string{"text", "character varying", "character", "uuid", "sma
 var timeKinds = []string{"timestamp with time zone", "timestamp without time zone"}
 
 func (s *schema) checkTypes() error {
-	id := s.found[s.cols.id]
+	id := s.found[s.cols.ID]
 	if !s.unique[id.name] {
 		return fmt.Errorf("the id column %s has no unique constraint of its own", id.name)
 	}
-	for name, col := range map[string]string{"id": s.cols.id, "key": s.cols.key} {
+	for name, col := range map[string]string{"id": s.cols.ID, "key": s.cols.Key} {
 		if c, found := s.found[col]; found && !slices.Contains(plainKinds, c.kind) {
 			return fmt.Errorf("the %s column %s is of type %s, must be one of %s", name, c.name, c.kind, strings.Join(plainKinds, ", "))
 		}
 	}
-	if c, found := s.found[s.cols.created]; found && !slices.Contains(timeKinds, c.kind) {
+	if c, found := s.found[s.cols.Created]; found && !slices.Contains(timeKinds, c.kind) {
 		return fmt.Errorf("the column %s is of type %s, which is no time (map columns.created to another column, or to null)", c.name, c.kind)
 	}
 	return nil
@@ -72,8 +55,8 @@ func (s *schema) checkTypes() error {
 // settleOrder finds the column that gives the rows' order. Its values must never come twice, not even after a row is
 // deleted: the server gives them, from a sequence.
 func (s *schema) settleOrder(cfg Config) error {
-	c, found := s.found[s.cols.order]
-	id := s.found[s.cols.id]
+	c, found := s.found[s.cols.Order]
+	id := s.found[s.cols.ID]
 	switch {
 	case found && c.sequence == s.sequenceName():
 		s.bySequence = true
@@ -82,8 +65,8 @@ func (s *schema) settleOrder(cfg Config) error {
 	case found && !s.unique[c.name]:
 		return fmt.Errorf("the order column %s has no unique constraint of its own", c.name)
 	case found:
-	case numbered(id) && !cfg.mapped("order"):
-		s.cols.order = id.name
+	case numbered(id) && !cfg.Columns.Has("order"):
+		s.cols.Order = id.name
 	default:
 		s.bySequence = true
 	}

@@ -60,6 +60,9 @@ func (cfg Config) connection() (*pgxpool.Config, error) {
 		return nil, errors.New("dsn is missing")
 	}
 	c, err := pgxpool.ParseConfig(cfg.DSN)
+	if cause := errors.Unwrap(err); cause != nil && strings.Contains(err.Error(), "failed to configure TLS") {
+		return nil, fmt.Errorf("dsn asks for TLS in a way that cannot be had: %w", cause)
+	}
 	if err != nil {
 		return nil, errors.New("dsn is no connection string: it must be a URL, postgres://user:password@host/database, " +
 			"with special characters percent-encoded, or key=value pairs as libpq takes them")

@@ -42,8 +42,9 @@
 // # Commit order
 //
 // Rows of one key go in the order of their numbers, provided that the producers' transactions of a key do not overlap.
-// With Config.CommitOrder that holds whatever producers do: a row waits until all transactions have ended that were
+// With Config.CommitOrder it holds for overlapping ones too: a row waits until all transactions have ended that were
 // writing when its number was given out. The price is that any long transaction that writes, in any database of the
 // server, holds up all rows (see HeldBack), and that each row waits at least 20 milliseconds. A producer that takes
-// numbers in advance is not helped by it.
+// numbers in advance is not helped by it, nor one whose first row is written later than those 20 milliseconds after it
+// got its number, as with a slow trigger BEFORE INSERT.
 package postgres

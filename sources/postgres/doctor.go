@@ -3,6 +3,8 @@ package postgres
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,18 +17,17 @@ import (
 	"github.com/connectd/connectd/core"
 )
 
-const (
-	checkLimit = 5 * time.Second // for one thing that is looked at
-	doctorPool = 2               // connections that look
-)
+// doctorPool is how many connections look.
+const doctorPool = 2
 
-// thresholds are above which something is worth a warning.
+// thresholds are above which something is worth a warning, or the time for a look is over.
 type thresholds struct {
+	check       time.Duration // one thing that is looked at
 	transaction time.Duration // one that has been open longer
 	dead        int64         // rows that are dead and not yet vacuumed
 }
 
-var usual = thresholds{transaction: time.Minute, dead: 200_000}
+var usual = thresholds{check: 5 * time.Second, transaction: time.Minute, dead: 200_000}
 
 // doctor looks at one outbox table.
 type doctor struct {
@@ -60,6 +61,7 @@ func diagnose(ctx context.Context, cfg Config, t thresholds) core.Diagnosis {
 	if d.Faulty("rights") {
 		return d.Diagnosis // what follows would only say so again
 	}
+	d.check(ctx, "inserts", d.inserts)
 	d.check(ctx, "plan", d.plan)
 	if d.cfg.CommitOrder {
 		d.check(ctx, "commit order", d.commitOrder)
@@ -71,7 +73,7 @@ func diagnose(ctx context.Context, cfg Config, t thresholds) core.Diagnosis {
 
 // check runs one look. Its error is a problem.
 func (d *doctor) check(ctx context.Context, what string, look func(context.Context) error) bool {
-	ctx, cancel := context.WithTimeout(ctx, checkLimit)
+	ctx, cancel := context.WithTimeout(ctx, d.thresholds.check)
 	defer cancel()
 	err := look(ctx)
 	switch {
@@ -79,7 +81,7 @@ func (d *doctor) check(ctx context.Context, what string, look func(context.Conte
 	case sqlState(err) == insufficientPrivilege:
 		d.Fault("rights", err.Error(), "grant the role of the dsn USAGE on the schema, and SELECT, INSERT, UPDATE and DELETE on the outbox table and on the tables connectd_*")
 	case errors.Is(err, context.DeadlineExceeded):
-		d.Fault(what, fmt.Sprintf("no answer within %v: %v", checkLimit, err), "look in pg_stat_activity and pg_locks for who locks the table, such as an ALTER TABLE, or what else keeps the server busy")
+		d.Fault(what, fmt.Sprintf("no answer within %v: %v", d.thresholds.check, err), "look in pg_stat_activity and pg_locks for who locks the table, such as an ALTER TABLE, or what else keeps the server busy")
 	default:
 		d.Fault(what, err.Error(), "look whether the server still runs and into its log, and try again")
 	}
@@ -93,11 +95,12 @@ const (
 	invalidAuthorization  = "28000"
 	noSuchDatabase        = "3D000"
 	tooManyConnections    = "53300"
+	undefinedObject       = "42704"
 )
 
 // reach connects, and makes the pool with which everything else is looked at.
 func (d *doctor) reach(ctx context.Context) bool {
-	reaching, cancel := context.WithTimeout(ctx, checkLimit)
+	reaching, cancel := context.WithTimeout(ctx, d.thresholds.check)
 	defer cancel()
 	srv, conn, err := reach(reaching, d.cfg)
 	if err != nil {
@@ -132,20 +135,36 @@ func (d *doctor) reach(ctx context.Context) bool {
 func unreachable(err error) string {
 	switch sqlState(err) {
 	case invalidPassword, invalidAuthorization:
-		return "correct the user or the password in the dsn, or let them in by pg_hba.conf"
+		return "correct the user or the password in the dsn, or let them in by pg_hba.conf; where that asks for TLS, say so in the dsn (sslmode)"
+	case insufficientPrivilege:
+		return "GRANT CONNECT ON DATABASE to the role of the dsn"
 	case noSuchDatabase:
 		return "create the database, or correct its name in the dsn"
 	case tooManyConnections:
-		return "raise max_connections, or let fewer connections in: a daemon has up to ten for each connector"
+		return "raise max_connections or the CONNECTION LIMIT of the role or the database, or let fewer connections in: a daemon has up to twelve for each connector"
+	case undefinedObject:
+		return "correct the dsn: what it says beside host, user and database are settings of the session"
 	}
 	switch {
 	case errors.Is(err, pgconn.ErrReadOnlyConnection):
 		return "name the primary in the dsn: this server is a standby, or default_transaction_read_only is set for it, the database or the role"
 	case strings.HasPrefix(err.Error(), "dsn "):
 		return "correct the dsn"
+	case untrusted(err):
+		return "let sslrootcert in the dsn name the file of the authority that signed the server's certificate, and host the name the certificate is for"
+	case strings.Contains(err.Error(), "server refused TLS connection"):
+		return "let the server speak TLS (ssl = on), or choose another sslmode in the dsn"
 	default:
 		return "look whether the server runs, whether host and port in the dsn are its, and whether a firewall is in between"
 	}
+}
+
+// untrusted says that the server's certificate was refused. With sslmode=verify-ca the client looks at it, and not crypto/tls.
+func untrusted(err error) bool {
+	var refused *tls.CertificateVerificationError
+	var authority x509.UnknownAuthorityError
+	var invalid x509.CertificateInvalidError
+	return errors.As(err, &refused) || errors.As(err, &authority) || errors.As(err, &invalid)
 }
 
 func (d *doctor) version(number int, text string) bool {
@@ -232,7 +251,7 @@ func (d *doctor) table(ctx context.Context) error {
 		return nil
 	}
 	d.Fine("table", "%s is there, with the columns that are read", s.table)
-	d.Fine("id", "column %s is unique", s.cols.id)
+	d.Fine("id", "column %s is unique", s.cols.ID)
 	d.src.s, d.src.text = s, s.texts()
 	if lost := s.missing(); lost != nil {
 		what := "initialised"
@@ -329,6 +348,15 @@ func (d *doctor) commitOrder(ctx context.Context) error {
 		return err
 	}
 	d.Fine("commit order", "sequence %s hands out one number at a time", d.src.order.sequence)
+	var slow []string
+	if err := d.src.work.QueryRow(ctx, `SELECT coalesce(array_agg(tgname::text ORDER BY tgname), '{}') FROM pg_trigger
+		WHERE tgrelid = to_regclass($1::text) AND tgenabled <> 'D' AND tgtype::int & 7 = 7`, d.src.s.table.quoted()).Scan(&slow); err != nil { // each row, before, insert
+		return err
+	}
+	if len(slow) > 0 {
+		d.Warn("commit order", fmt.Sprintf("a row has its number before these triggers run: %s. If they take longer than %v before the transaction has written anything, later rows pass it", strings.Join(slow, ", "), barrierGrace),
+			"look what they do, or drop them; a trigger AFTER INSERT does no harm")
+	}
 	return nil
 }
 

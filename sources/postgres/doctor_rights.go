@@ -19,10 +19,10 @@ func (s *schema) needed() []right {
 	table := s.table.quoted()
 	list := []right{}
 	c := &s.cols
-	reads := []string{c.order, c.id, c.key, c.route, c.kind, c.payload, c.headers, c.created, c.state, c.deliveries, c.attempts, c.crashes,
-		c.availableAt, c.failingSince, c.lastError, c.publishedAt}
+	reads := []string{c.Order, c.ID, c.Key, c.Route, c.Type, c.Payload, c.Headers, c.Created, c.State, c.Deliveries, c.Attempts, c.Crashes,
+		c.AvailableAt, c.FailingSince, c.LastError, c.PublishedAt}
 	if s.byColumn {
-		reads = append(reads, c.part)
+		reads = append(reads, c.Partition)
 	}
 	for _, h := range s.extra {
 		reads = append(reads, h.Column)
@@ -32,7 +32,7 @@ func (s *schema) needed() []right {
 			list = append(list, right{table, name, "SELECT"})
 		}
 	}
-	for _, name := range []string{c.state, c.availableAt, c.attempts, c.deliveries, c.crashes, c.lastError, c.failingSince, c.publishedAt} {
+	for _, name := range []string{c.State, c.AvailableAt, c.Attempts, c.Deliveries, c.Crashes, c.LastError, c.FailingSince, c.PublishedAt} {
 		list = append(list, right{table, name, "UPDATE"})
 	}
 	if !s.keep {
@@ -86,6 +86,28 @@ func (d *doctor) rights(ctx context.Context) error {
 	default:
 		d.Fine("rights", "role %s may do all that a daemon does", role)
 	}
+	return nil
+}
+
+// inserts looks for roles that may insert into the table and fail at it, for want of the sequence that init added.
+func (d *doctor) inserts(ctx context.Context) error {
+	s := d.src.s
+	if !s.bySequence {
+		return nil
+	}
+	var fail []string
+	err := d.src.work.QueryRow(ctx, `SELECT array(SELECT quote_ident(rolname) FROM pg_roles
+		WHERE has_any_column_privilege(oid, $1::text, 'INSERT') AND NOT has_sequence_privilege(oid, $2::text, 'USAGE, UPDATE') ORDER BY 1 LIMIT 10)`,
+		s.table.quoted(), s.sequence()).Scan(&fail)
+	if err != nil {
+		return err
+	}
+	if len(fail) > 0 {
+		d.Warn("inserts", fmt.Sprintf("these may insert into %s, and cannot: they lack USAGE on sequence %s: %s", s.table, s.sequence(), strings.Join(fail, ", ")),
+			"GRANT USAGE ON SEQUENCE "+s.sequence()+" TO "+strings.Join(fail, ", "))
+		return nil
+	}
+	d.Fine("inserts", "who may insert into %s may take numbers for the rows too", s.table)
 	return nil
 }
 

@@ -56,18 +56,44 @@ func TestThePlanIsTheSameForEveryTable(t *testing.T) {
 					t.Errorf("%v:\n%s", err, plan)
 				}
 				for _, mode := range []string{"force_generic_plan", "force_custom_plan"} {
+					conn := planner(t, cfg.DSN, mode)
 					for i, text := range src.FetchTexts() {
-						plan := prepared(t, cfg.DSN, mode, text, fetchArgs(i))
+						plan := prepared(t, conn, text, fetchArgs(i))
 						if err := src.CheckPlan(plan); err != nil {
 							t.Errorf("%s: %v:\n%s", mode, err, plan)
 						}
 					}
+					for _, args := range [][]string{nil, {"'{3}'", "'{0}'", "100"}} {
+						plan := prepared(t, conn, src.CountText(), args)
+						if err := src.CheckPlan(plan); err != nil {
+							t.Errorf("%s: the count: %v:\n%s", mode, err, plan)
+						}
+					}
 					for _, text := range []string{src.StepText(everything()), src.RecoverText()} {
-						checkStep(t, mode, prepared(t, cfg.DSN, mode, text, nil))
+						checkStep(t, mode, prepared(t, conn, text, nil))
 					}
 				}
 			})
 		}
+	}
+}
+
+// Names of the application's are in the plan as well, and say nothing about it.
+func TestThePlanOfATableWithMisleadingNames(t *testing.T) {
+	cfg := postgres.Config{DSN: services.Postgres(t), Table: schemaOf(t) + ".Sort", Columns: columns("key", "Seq Scan", "type", "Sort Key")}
+	execute(t, `CREATE TABLE `+quoted(cfg)+` (id text PRIMARY KEY, "Seq Scan" text, "Sort Key" text, payload text)`)
+	initialise(t, cfg, postgres.InitOptions{})
+	src := open(t, cfg)
+	plan, err := src.FetchPlan(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := src.CheckPlan(plan); err != nil {
+		t.Errorf("%v:\n%s", err, plan)
+	}
+	bad := strings.Replace(plan, "Index Scan using ", "Sort\n -> Index Scan using ", 1)
+	if err := src.CheckPlan(bad); err == nil {
+		t.Errorf("nothing is wrong with:\n%s", bad)
 	}
 }
 
@@ -116,10 +142,9 @@ func fetchArgs(i int) []string {
 	}[i]
 }
 
-// prepared is the plan of a prepared statement; nil arguments are NULLs.
-func prepared(t *testing.T, dsn, mode, text string, args []string) string {
+// planner connects as a source does, to a server that makes plans in this mode.
+func planner(t *testing.T, dsn, mode string) *pgx.Conn {
 	t.Helper()
-	ctx := context.Background()
 	cfg, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		t.Fatal(err)
@@ -128,11 +153,21 @@ func prepared(t *testing.T, dsn, mode, text string, args []string) string {
 		cfg.RuntimeParams[name] = value
 	}
 	cfg.RuntimeParams["plan_cache_mode"] = mode
-	conn, err := pgx.ConnectConfig(ctx, cfg)
+	conn, err := pgx.ConnectConfig(context.Background(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(ctx)
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	return conn
+}
+
+// prepared is the plan of a prepared statement; nil arguments are NULLs.
+func prepared(t *testing.T, conn *pgx.Conn, text string, args []string) string {
+	t.Helper()
+	ctx := context.Background()
+	if err := conn.DeallocateAll(ctx); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := conn.Exec(ctx, "PREPARE q AS "+text); err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}

@@ -1,6 +1,11 @@
 package postgres
 
-import "github.com/connectd/connectd/core"
+import (
+	"context"
+	"time"
+
+	"github.com/connectd/connectd/core"
+)
 
 // FetchTexts are all forms of the fetch.
 func (src *Source) FetchTexts() []string {
@@ -18,3 +23,12 @@ var Settings = settings
 
 // Pooled says whether the source found a pooler.
 func Pooled(src *Source) bool { return src.pooled }
+
+// CountText is the statement that counts pending rows.
+func (src *Source) CountText() string { return src.text.fill(countPending) }
+
+// CountUpTo counts pending rows and due ones up to a bound of the test's own, and gives the age of the oldest of them.
+func (src *Source) CountUpTo(ctx context.Context, after, bound int64) (rows, due int64, oldest time.Duration, err error) {
+	t, err := src.count(ctx, src.work, after, bound)
+	return t.rows, t.due, t.oldest, err
+}

@@ -215,6 +215,57 @@ func TestAnInterruptedInitGoesOn(t *testing.T) {
 	t.Error("there are more steps than were tried")
 }
 
+// An init that is killed leaves the server numbering rows. The next one must not number them at the same time: rows would
+// get numbers that others have, and the index on them could never be made.
+func TestRowsAreNumberedByOneInitThoughTheFirstIsGone(t *testing.T) {
+	cfg := articleConfig(t)
+	opt := postgres.InitOptions{Existing: "pending"}
+	in(t, cfg, `CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text, created_at timestamptz)`,
+		`INSERT INTO commands SELECT 'c' || i, 'r', 'k', 'p', now() + i * interval '1 s' FROM generate_series(1, 3000) i`)
+	plan, err := postgres.Plan(t.Context(), cfg, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(plan.Steps, func(s core.PlanStep) bool { return strings.HasPrefix(s.SQL, "DO ") })
+	for _, step := range plan.Steps[:at] {
+		execute(t, step.SQL)
+	}
+	pool := application(t, cfg.DSN)
+	row, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer row.Rollback(context.WithoutCancel(t.Context()))
+	if _, err := row.Exec(t.Context(), `SELECT FROM `+cfg.Table+` WHERE command_id = 'c1001' FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	first, second := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := pool.Exec(context.WithoutCancel(t.Context()), plan.Steps[at].SQL)
+		first <- err
+	}()
+	until(t, "a thousand rows to be numbered", func() bool {
+		return ask[int](t, `SELECT count(seq) FROM `+cfg.Table) == 1000
+	})
+	in(t, cfg, `UPDATE commands SET created_at = '2000-01-01' WHERE command_id = 'c2000'`) // to the second it is the next
+	go func() { second <- initWith(t, cfg, opt) }()
+	until(t, "the second init to be refused, or to number rows", func() bool {
+		return ask[bool](t, `SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE application_name = 'connectd' AND (wait_event_type = 'Lock' OR query = 'ROLLBACK'))`)
+	})
+	if err := row.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, done := range []chan error{first, second} {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if n := ask[int](t, `SELECT count(DISTINCT seq) FROM `+cfg.Table); n != 3000 {
+		t.Errorf("3000 rows have %d numbers", n)
+	}
+	open(t, cfg)
+}
+
 // An index that was not finished is there and does not serve.
 func TestAnIndexThatIsNotValidIsMadeAgain(t *testing.T) {
 	cfg := articleConfig(t)
@@ -262,6 +313,32 @@ func TestInitWaitsForTheTableWithoutKeepingOthersFromIt(t *testing.T) {
 	in(t, cfg, `INSERT INTO commands VALUES ('c', 'r', 'k', 'p')`)
 	if got := ids(pending(t, open(t, cfg))); got != "a1 a2 a3 b c" {
 		t.Errorf("pending: %s", got)
+	}
+}
+
+// Counting the rows of a large table takes longer than a statement of the daemon's may.
+func TestAPlanTakesTheTimeItTakes(t *testing.T) {
+	cfg := articleConfig(t)
+	cfg.DSN = with(t, cfg.DSN, "statement_timeout", "20ms")
+	in(t, cfg, `CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text)`)
+	tx, err := application(t, services.Postgres(t)).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.WithoutCancel(t.Context()))
+	if _, err := tx.Exec(t.Context(), `LOCK TABLE `+cfg.Table); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- initWith(t, cfg, postgres.InitOptions{}) }()
+	until(t, "a statement to take longer", func() bool {
+		return ask[bool](t, `SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE application_name = 'connectd' AND wait_event_type = 'Lock' AND now() - query_start > interval '100 ms')`)
+	})
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/connectd/connectd/core/outbox"
 )
 
 // oldest is the lowest version of PostgreSQL that has all we use: snapshots with 64-bit transaction numbers came last.
@@ -22,8 +25,8 @@ const (
 type schema struct {
 	table  tableName
 	exists bool
-	cols   columns
-	extra  []HeaderColumn
+	cols   outbox.Columns
+	extra  []outbox.HeaderColumn
 	// bySequence: the order column is one that init added, filled by a sequence of ours.
 	bySequence bool
 	// fillCreated: the table has no time of insertion, and init adds one.
@@ -60,7 +63,7 @@ func inspect(ctx context.Context, q querier, cfg Config) (*schema, error) {
 		return nil, err
 	}
 	s := &schema{
-		table: table, cols: cols, extra: cfg.HeaderColumns, trigger: cfg.Notify == NotifyTrigger, keep: !cfg.DeletePublished,
+		table: table, cols: cols, extra: slices.Clone(cfg.HeaderColumns), trigger: cfg.Notify == NotifyTrigger, keep: !cfg.DeletePublished,
 		found: map[string]column{}, unique: map[string]bool{}, objects: map[string]bool{}, elsewhere: map[string]string{},
 	}
 	for _, read := range []func(context.Context, querier) error{s.readTable, s.readColumns, s.readUnique, s.readObjects, s.readRegistration} {
@@ -81,11 +84,12 @@ func inspect(ctx context.Context, q querier, cfg Config) (*schema, error) {
 // readTable finds the table, and the schema it is or would be in.
 func (s *schema) readTable(ctx context.Context, q querier) error {
 	var version int
+	var part, parent bool
 	var schemaName, name, kind, persistence, current *string
 	err := q.QueryRow(ctx, `SELECT current_setting('server_version_num')::int / 10000, n.nspname::text, c.relname::text, c.relkind::text, c.relpersistence::text,
-			coalesce(nullif($2::text, ''), current_schema()::text)
+			coalesce(c.relispartition, false), EXISTS (SELECT 1 FROM pg_inherits WHERE inhparent = c.oid), coalesce(nullif($2::text, ''), current_schema()::text)
 		FROM (SELECT to_regclass($1::text) AS oid) t LEFT JOIN pg_class c ON c.oid = t.oid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace`,
-		s.table.quoted(), s.table.schema).Scan(&version, &schemaName, &name, &kind, &persistence, &current)
+		s.table.quoted(), s.table.schema).Scan(&version, &schemaName, &name, &kind, &persistence, &part, &parent, &current)
 	switch {
 	case err != nil:
 		return err
@@ -93,6 +97,10 @@ func (s *schema) readTable(ctx context.Context, q querier) error {
 		return fmt.Errorf("the server is PostgreSQL %d, and %d is the oldest that will do", version, oldest)
 	case name != nil && *kind != "r":
 		return fmt.Errorf("it is no ordinary table (pg_class.relkind is %q)", *kind)
+	case part:
+		return errors.New("it is no ordinary table but a partition of another")
+	case parent:
+		return errors.New("it is no ordinary table: others inherit from it, and no index of its own has their rows")
 	case name != nil && *persistence != "p":
 		return errors.New("it is a temporary or an unlogged table, whose rows do not outlive a crash")
 	case name != nil:

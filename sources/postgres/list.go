@@ -11,58 +11,22 @@ import (
 	"github.com/connectd/connectd/core"
 )
 
-// lagBound is where counting rows for the lag stops.
-const lagBound = 100_000
-
-// lag: table, bound. Pending rows are counted, and looked through for due ones, up to the bound; the oldest are looked
-// for among the first of each partition. The ages are NULL without such a row.
-const lag = `SELECT p.*, s.*,
-		(SELECT coalesce(sum(cardinality(seqs)), 0) FROM {connectd_inflight} WHERE tbl = $1::text),
-		(extract(epoch FROM {now} - o.oldest) * 1000000)::bigint, (extract(epoch FROM {now} - o.oldest_due) * 1000000)::bigint
-	FROM (SELECT count(*), count(*) FILTER (WHERE due) FROM (
-			SELECT {available_at} IS NULL OR {available_at} <= {now} AS due FROM {table} WHERE {state} = 'pending' LIMIT $2::bigint + 1) r) p,
-		(SELECT count(*) FILTER (WHERE state = 'dead'), count(*) FILTER (WHERE state = 'held') FROM (
-			SELECT {state} AS state FROM {table} WHERE {state} IN ('dead', 'held') LIMIT $2 + 1) r) s,
-		(SELECT min(first.created) AS oldest, min(due.created) AS oldest_due
-			FROM (SELECT part FROM {connectd_lease} WHERE tbl = $1) l
-			LEFT JOIN LATERAL (SELECT {created at} AS created FROM {table} WHERE {part} = l.part AND {state} = 'pending' ORDER BY {position} LIMIT 1) first ON true
-			LEFT JOIN LATERAL (SELECT created FROM (
-				SELECT {created at} AS created, {available_at} IS NULL OR {available_at} <= {now} AS due FROM {table}
-				WHERE {part} = l.part AND {state} = 'pending' ORDER BY {position} LIMIT 10000) r WHERE due LIMIT 1) due ON true) o`
-
-// Lag counts what waits, up to lagBound rows of each kind.
-func (src *Source) Lag(ctx context.Context) (core.Lag, error) {
-	var l core.Lag
-	err := src.run(ctx, src.work, "lag", func(q querier) error {
-		l = core.Lag{}
-		var oldest, due pgtype.Int8
-		err := q.QueryRow(ctx, src.text.fill(lag), src.s.table.name, int64(lagBound)).
-			Scan(&l.Pending, &l.Due, &l.Dead, &l.Held, &l.InFlight, &oldest, &due)
-		l.Oldest, l.OldestDue = max(microseconds(oldest.Int64), 0), max(microseconds(due.Int64), 0)
-		return err
-	})
-	if err != nil {
-		return core.Lag{}, err
-	}
-	l.Capped = l.Pending > lagBound || l.Dead+l.Held > lagBound || l.InFlight > lagBound
-	for _, n := range []*int64{&l.Pending, &l.Due, &l.Dead, &l.Held, &l.InFlight} {
-		*n = min(*n, lagBound)
-	}
-	return l, nil
-}
-
 // infoColumns are those of a RowInfo; the table's name is $1.
 const infoColumns = `{order}::bigint, {id}::text, {key}::text, {route}::text, {type}::text, {state},
 	{state} = 'pending' AND {order} = ANY (ARRAY(SELECT unnest(seqs) FROM {connectd_inflight} i WHERE i.tbl = $1::text)), {part},
-	{attempts}, {deliveries}, {crashes}, {last_error}, {created at}, CASE WHEN {available_at} BETWEEN '0001-01-02' AND '9999-12-30' THEN {available_at} END, {published_at},
+	{attempts}, {deliveries}, ` + refused + `, {crashes}, {last_error}, {created at}, CASE WHEN {available_at} BETWEEN '0001-01-02' AND '9999-12-30' THEN {available_at} END, {published_at},
 	coalesce(octet_length({bytes}), 0)`
+
+// refused counts a row's refusals. No name of the history's own must hide one of the outbox table.
+const refused = `(SELECT count(*) FROM (SELECT tbl AS connectd_tbl, seq AS connectd_seq FROM {connectd_attempt} WHERE deliveries = 0 AND code IN ('` + core.ReasonInvalid + `', '` + core.ReasonTooLarge + `')) a
+	WHERE connectd_tbl = $1::text AND connectd_seq = {order})`
 
 func scanInfo(row pgx.Row, more ...any) (core.RowInfo, error) {
 	var r core.RowInfo
 	var seq pgtype.Int8
 	var id, key, route, kind, lastError pgtype.Text
 	var created, available, published pgtype.Timestamptz
-	dest := []any{&seq, &id, &key, &route, &kind, &r.State, &r.Sending, &r.Part, &r.Attempts, &r.Deliveries, &r.Crashes,
+	dest := []any{&seq, &id, &key, &route, &kind, &r.State, &r.Sending, &r.Part, &r.Attempts, &r.Deliveries, &r.Refused, &r.Crashes,
 		&lastError, &created, &available, &published, &r.Size}
 	if err := row.Scan(append(dest, more...)...); err != nil {
 		return r, err

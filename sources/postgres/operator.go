@@ -8,11 +8,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/outbox"
 )
 
 // byID finds a row by the id as people write it, in the id column's own type, so that its index serves.
 func (src *Source) byID(param string) string {
-	kind := src.s.found[src.s.cols.id].kind
+	kind := src.s.found[src.s.cols.ID].kind
 	if kind == "character varying" {
 		kind = "text"
 	}
@@ -50,12 +51,9 @@ func (src *Source) change(ctx context.Context, id, by, verb, set string, from ..
 			return core.ErrNoRow
 		case err != nil:
 			return err
-		case !slices.Contains(from, state):
-			want := string(from[0])
-			if len(from) > 1 {
-				want += " or " + string(from[1])
-			}
-			return &core.StateError{ID: id, State: state, Want: want}
+		}
+		if err := outbox.Allow(id, state, from...); err != nil {
+			return err
 		}
 		for _, st := range []struct {
 			text string

@@ -44,12 +44,12 @@ func newBarrier(ctx context.Context, q querier, s *schema) (*barrier, error) {
 	var name *string
 	var cache int64
 	err := q.QueryRow(ctx, `SELECT t.name, coalesce(s.seqcache, 0) FROM (SELECT pg_get_serial_sequence($1::text, $2::text) AS name) t
-		LEFT JOIN pg_sequence s ON s.seqrelid = t.name::regclass`, s.table.quoted(), s.cols.order).Scan(&name, &cache)
+		LEFT JOIN pg_sequence s ON s.seqrelid = t.name::regclass`, s.table.quoted(), s.cols.Order).Scan(&name, &cache)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("find the sequence of column %s: %w", s.cols.order, err)
+		return nil, fmt.Errorf("find the sequence of column %s: %w", s.cols.Order, err)
 	case name == nil:
-		return nil, fmt.Errorf("rows cannot be kept in commit order: no sequence belongs to column %s", s.cols.order)
+		return nil, fmt.Errorf("rows cannot be kept in commit order: no sequence belongs to column %s", s.cols.Order)
 	case cache > 1:
 		return nil, fmt.Errorf("rows cannot be kept in commit order: sequence %s hands out %d numbers at a time (ALTER SEQUENCE %s CACHE 1)", *name, cache, *name)
 	}
@@ -150,9 +150,8 @@ func (src *Source) HeldBack(ctx context.Context) (*core.Holdup, error) {
 	}
 	var h core.Holdup
 	err = src.run(ctx, src.work, "held back", func(q querier) error {
-		err := q.QueryRow(ctx, src.text.fill(`SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {state} = 'pending' AND {order} > $1::bigint LIMIT $2::bigint) r`),
-			passed, int64(lagBound)).Scan(&h.Rows)
-		if err != nil || h.Rows == 0 {
+		waiting, err := src.count(ctx, q, passed, lagBound)
+		if h.Rows = min(waiting.rows, lagBound); err != nil || h.Rows == 0 {
 			return err
 		}
 		var since int64

@@ -24,20 +24,16 @@ type InitOptions struct {
 	Partitions int
 }
 
-// ExistingRowsError says that the table has rows of which nothing tells whether they have been sent.
-type ExistingRowsError struct{ Table string }
-
-func (e *ExistingRowsError) Error() string {
-	return fmt.Sprintf("table %s has rows already: say what they are with --existing pending (send them) or --existing published (they have been sent)", e.Table)
-}
-
 // Plan says what has to be done so that Open works: nothing, when it does already. It changes nothing.
 func Plan(ctx context.Context, cfg Config, opt InitOptions) (core.Plan, error) {
-	_, conn, err := reach(ctx, cfg)
+	srv, conn, err := reach(ctx, cfg)
 	if err != nil {
 		return core.Plan{}, fmt.Errorf("postgres: plan: %w", err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
+	if err := srv.takeTime(ctx, conn); err != nil {
+		return core.Plan{}, fmt.Errorf("postgres: plan: %w", err)
+	}
 	steps, err := planOn(ctx, conn, cfg, opt)
 	if err != nil {
 		return core.Plan{}, fmt.Errorf("postgres: plan: %w", err)

@@ -160,7 +160,7 @@ func tableAt(t *testing.T, direct string, cfg postgres.Config, partitions int) s
 	initialise(t, cfg, postgres.InitOptions{Partitions: partitions})
 	schema, bare, _ := strings.Cut(cfg.Table, ".")
 	bare = strings.ReplaceAll(strings.Trim(bare, `"`), `""`, `"`)
-	app := &outbox{cfg: cfg, pool: application(t, direct), schema: schema, name: bare}
+	app := &appTable{cfg: cfg, pool: application(t, direct), schema: schema, name: bare}
 	app.insert = `INSERT INTO ` + quoted(cfg) + ` (` + name(cfg, "id", "id") + `, ` + name(cfg, "key", "aggregateid") + `, ` + name(cfg, "route", "aggregatetype") +
 		`, ` + name(cfg, "type", "type") + `, payload, ` + name(cfg, "headers", "headers") + `) VALUES ($1, $2, $3, $4, $5, $6)`
 	return sourcetest.Table{
@@ -173,15 +173,15 @@ func tableAt(t *testing.T, direct string, cfg postgres.Config, partitions int) s
 	}
 }
 
-// outbox is a table as an application sees it.
-type outbox struct {
+// appTable is a table as an application sees it.
+type appTable struct {
 	cfg          postgres.Config
 	pool         *pgxpool.Pool
 	schema, name string
 	insert       string
 }
 
-func (o *outbox) open(t *testing.T) core.Source {
+func (o *appTable) open(t *testing.T) core.Source {
 	t.Helper()
 	src, err := postgres.Open(t.Context(), o.cfg)
 	if err != nil {
@@ -190,7 +190,7 @@ func (o *outbox) open(t *testing.T) core.Source {
 	return src
 }
 
-func (o *outbox) begin(t *testing.T) transaction {
+func (o *appTable) begin(t *testing.T) transaction {
 	t.Helper()
 	tx, err := o.pool.Begin(context.Background())
 	if err != nil {
@@ -199,14 +199,14 @@ func (o *outbox) begin(t *testing.T) transaction {
 	return transaction{tx, o.insert}
 }
 
-func (o *outbox) commit(t *testing.T, rows ...sourcetest.Row) {
+func (o *appTable) commit(t *testing.T, rows ...sourcetest.Row) {
 	t.Helper()
 	x := o.begin(t)
 	x.Insert(t, rows...)
 	x.Commit(t)
 }
 
-func (o *outbox) nextSeq(t *testing.T, seq int64) {
+func (o *appTable) nextSeq(t *testing.T, seq int64) {
 	t.Helper()
 	_, err := o.pool.Exec(context.Background(), `SELECT setval(pg_get_serial_sequence($1, $2), $3, false)`, quoted(o.cfg), "seq", seq)
 	if err != nil {
@@ -214,7 +214,7 @@ func (o *outbox) nextSeq(t *testing.T, seq int64) {
 	}
 }
 
-func (o *outbox) announce(t *testing.T, l core.Lease, a core.Announcement) (commit func()) {
+func (o *appTable) announce(t *testing.T, l core.Lease, a core.Announcement) (commit func()) {
 	t.Helper()
 	x := o.begin(t)
 	ctx := context.Background()
@@ -228,7 +228,7 @@ func (o *outbox) announce(t *testing.T, l core.Lease, a core.Announcement) (comm
 	return func() { x.Commit(t) }
 }
 
-func (o *outbox) lock(t *testing.T) (unlock func()) {
+func (o *appTable) lock(t *testing.T) (unlock func()) {
 	t.Helper()
 	x := o.begin(t)
 	_, err := x.tx.Exec(context.Background(), fmt.Sprintf(`LOCK TABLE %s, %[2]s.connectd_outbox, %[2]s.connectd_lease, %[2]s.connectd_worker,

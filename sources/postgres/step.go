@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/outbox"
 )
 
 // Step settles and announces in one statement, which is one transaction and one round trip, behind the fence.
@@ -156,7 +157,7 @@ func (st *step) settle(list []*core.Settlement, owner string) {
 			delays[i] = max(s.Delay.Microseconds(), 1)
 		}
 		if f := s.Failure; f != nil {
-			text, code := st.clean(errorText(f)), st.clean(f.Code)
+			text, code := st.clean(outbox.ErrorText(f)), st.clean(f.Code)
 			errors[i], codes[i], messages[i], durations[i], sent[i] = &text, &code, st.clean(f.Message), f.Duration.Microseconds(), !f.Unsent
 		}
 	}
@@ -235,13 +236,6 @@ func arrayText(seqs []int64) string {
 		b = strconv.AppendInt(b, seq, 10)
 	}
 	return string(append(b, '}'))
-}
-
-func errorText(f *core.Failure) string {
-	if f.Message == "" {
-		return f.Code
-	}
-	return f.Code + ": " + f.Message
 }
 
 // clean makes text fit for a column of the database: recording a failure must not fail.

@@ -3,7 +3,6 @@ package postgres
 import (
 	"fmt"
 	"hash/fnv"
-	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -17,20 +16,20 @@ type relayColumn struct{ name, kind, byDefault string }
 func (s *schema) relayColumns() []relayColumn {
 	c := &s.cols
 	list := []relayColumn{
-		{c.state, "text", "'pending'"},
-		{c.availableAt, "timestamp with time zone", ""},
-		{c.attempts, "integer", "0"},
-		{c.deliveries, "integer", "0"},
-		{c.crashes, "integer", "0"},
-		{c.lastError, "text", ""},
-		{c.failingSince, "timestamp with time zone", ""},
-		{c.publishedAt, "timestamp with time zone", ""},
+		{c.State, "text", "'pending'"},
+		{c.AvailableAt, "timestamp with time zone", ""},
+		{c.Attempts, "integer", "0"},
+		{c.Deliveries, "integer", "0"},
+		{c.Crashes, "integer", "0"},
+		{c.LastError, "text", ""},
+		{c.FailingSince, "timestamp with time zone", ""},
+		{c.PublishedAt, "timestamp with time zone", ""},
 	}
 	if s.bySequence {
-		list = append(list, relayColumn{c.order, "bigint", ""})
+		list = append(list, relayColumn{c.Order, "bigint", ""})
 	}
 	if s.fillCreated {
-		list = append(list, relayColumn{c.created, "timestamp with time zone", ""})
+		list = append(list, relayColumn{c.Created, "timestamp with time zone", ""})
 	}
 	return list
 }
@@ -77,7 +76,7 @@ func (s *schema) channel() string {
 // their id. The collation makes the hash one of bytes. A row that has neither must still be found, to be buried.
 func (s *schema) partitionExpr() string {
 	var of []string
-	for _, name := range []string{s.cols.key, s.cols.id} {
+	for _, name := range []string{s.cols.Key, s.cols.ID} {
 		if name != "" {
 			of = append(of, quote(name)+"::text")
 		}
@@ -89,7 +88,7 @@ func (s *schema) partitionExpr() string {
 // column would rewrite the table under a lock that keeps everybody out.
 func (s *schema) partition() string {
 	if s.byColumn {
-		return quote(s.cols.part)
+		return quote(s.cols.Partition)
 	}
 	return "(" + s.partitionExpr() + ")"
 }
@@ -97,11 +96,11 @@ func (s *schema) partition() string {
 // position is a row's place in its partition. It is the order column, said so that no index but our own has it: to a
 // server that takes the table for empty, walking through the rows of all partitions by their numbers would look as
 // cheap.
-func (s *schema) position() string { return "(" + quote(s.cols.order) + " + 0)" }
+func (s *schema) position() string { return "(" + quote(s.cols.Order) + " + 0)" }
 
 // relayObjects are the table's indexes, constraints and triggers, in the order in which they are made.
 func (s *schema) relayObjects() []object {
-	t, order, state := s.table.quoted(), quote(s.cols.order), quote(s.cols.state)
+	t, order, state := s.table.quoted(), quote(s.cols.Order), quote(s.cols.State)
 	pending, stopped, unique := s.objectName("pending"), s.objectName("stopped"), s.objectName("order")
 	list := append(s.relayTables(), object{"constraint", s.objectName("state"),
 		"ALTER TABLE " + t + " ADD CONSTRAINT " + quote(s.objectName("state")) + " CHECK (" + state + " IN ('pending', 'published', 'dead', 'held', 'skipped')) NOT VALID",
@@ -112,7 +111,7 @@ func (s *schema) relayObjects() []object {
 				"ALTER TABLE " + t + " ADD CONSTRAINT " + quote(s.objectName("numbered")) + " CHECK (" + state + " <> 'pending' OR " + order + " IS NOT NULL) NOT VALID",
 				"a pending row without a number would never be sent"},
 			object{"index", unique, "CREATE UNIQUE INDEX CONCURRENTLY IF NOT EXISTS " + quote(unique) + " ON " + t + " (" + order + ")",
-				"a row is settled by its " + s.cols.order})
+				"a row is settled by its " + s.cols.Order})
 	}
 	list = append(list,
 		object{"index", pending, "CREATE INDEX CONCURRENTLY IF NOT EXISTS " + quote(pending) + " ON " + t +
@@ -165,25 +164,23 @@ func (s *schema) relayTables() []object {
 func (s *schema) createTable() string {
 	c := &s.cols
 	var defs []string
-	if c.order == c.id {
-		defs = append(defs, quote(c.id)+" bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY")
+	if c.Order == c.ID {
+		defs = append(defs, quote(c.ID)+" bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY")
 	} else {
-		defs = append(defs, quote(c.order)+" bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", quote(c.id)+" text NOT NULL UNIQUE")
+		defs = append(defs, quote(c.Order)+" bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", quote(c.ID)+" text NOT NULL UNIQUE")
 	}
 	for _, def := range []struct{ name, kind string }{
-		{c.route, "text"}, {c.key, "text"}, {c.kind, "text"}, {c.payload, "bytea"}, {c.headers, "jsonb"},
-		{c.created, "timestamp with time zone NOT NULL DEFAULT clock_timestamp()"},
+		{c.Route, "text"}, {c.Key, "text"}, {c.Type, "text"}, {c.Payload, "bytea"}, {c.Headers, "jsonb"},
+		{c.Created, "timestamp with time zone NOT NULL DEFAULT clock_timestamp()"},
 	} {
 		if def.name != "" {
 			defs = append(defs, quote(def.name)+" "+def.kind)
 		}
 	}
-	for _, h := range s.extra {
-		if def := quote(h.Column) + " text"; !slices.Contains(defs, def) {
-			defs = append(defs, def)
-		}
+	for _, name := range c.HeaderOnly(s.extra, dialect()) {
+		defs = append(defs, quote(name)+" text")
 	}
-	defs = append(defs, quote(c.part)+" integer GENERATED ALWAYS AS ("+s.partitionExpr()+") STORED")
+	defs = append(defs, quote(c.Partition)+" integer GENERATED ALWAYS AS ("+s.partitionExpr()+") STORED")
 	for _, r := range s.relayColumns() {
 		defs = append(defs, r.definition())
 	}

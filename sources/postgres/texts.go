@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/connectd/connectd/core/outbox"
 )
 
 // texts writes the statements: {name} stands for a table or a column, quoted, or for an expression. Every parameter is
@@ -17,31 +19,31 @@ type texts struct {
 func (s *schema) texts() texts {
 	c := &s.cols
 	pairs := []string{"{table}", s.table.quoted(), "{part}", s.partition(), "{position}", s.position(), "{now}", "clock_timestamp()", "{durable}", durable}
-	for _, name := range ownTables {
+	for _, name := range outbox.RelayTables() {
 		pairs = append(pairs, "{"+name+"}", s.beside(strings.TrimPrefix(name, "connectd_")))
 	}
-	for _, r := range c.rules() {
-		name := "NULL"
-		if *r.to != "" {
-			name = quote(*r.to)
+	for each, name := range c.All() {
+		column := "NULL"
+		if name != "" {
+			column = quote(name)
 		}
-		pairs = append(pairs, "{"+r.name+"}", name)
+		pairs = append(pairs, "{"+each+"}", column)
 	}
 	created := "{created}"
-	switch s.found[c.created].kind {
+	switch s.found[c.Created].kind {
 	case "":
 		created = "NULL::timestamptz"
 	case "timestamp without time zone":
 		created = "({created} AT TIME ZONE 'UTC')"
 	}
 	created = "CASE WHEN " + created + " BETWEEN '0001-01-02' AND '9999-12-30' THEN " + created + " END"
-	created = strings.ReplaceAll(created, "{created}", quote(c.created))
-	payload, size := quote(c.payload)+"::text", "pg_column_size("+quote(c.payload)+")"
-	switch s.found[c.payload].kind {
+	created = strings.ReplaceAll(created, "{created}", quote(c.Created))
+	payload, size := quote(c.Payload)+"::text", "pg_column_size("+quote(c.Payload)+")"
+	switch s.found[c.Payload].kind {
 	case "bytea":
-		payload, size = quote(c.payload), "octet_length("+quote(c.payload)+")"
+		payload, size = quote(c.Payload), "octet_length("+quote(c.Payload)+")"
 	case "text", "character varying":
-		size = "octet_length(" + quote(c.payload) + ")"
+		size = "octet_length(" + quote(c.Payload) + ")"
 	case "jsonb":
 		size += " / 8" // its text is never shorter than that
 	}
@@ -64,7 +66,7 @@ func (t texts) fill(text string) string { return t.names.Replace(text) }
 // fetched are the table's columns that a fetch reads, quoted.
 func (s *schema) fetched() string {
 	c := &s.cols
-	names := []string{c.order, c.id, c.key, c.route, c.kind, c.payload, c.headers, c.created, c.deliveries, c.attempts, c.crashes, c.availableAt, c.failingSince}
+	names := []string{c.Order, c.ID, c.Key, c.Route, c.Type, c.Payload, c.Headers, c.Created, c.Deliveries, c.Attempts, c.Crashes, c.AvailableAt, c.FailingSince}
 	for _, h := range s.extra {
 		names = append(names, h.Column)
 	}

@@ -201,9 +201,19 @@ func dataBury(t *testing.T, h Harness) {
 	if len(history) != 1 || history[0].Deliveries != 0 {
 		t.Errorf("history of a row that was not sent: %+v", history)
 	}
+	want(t, "refusals shown", info.Refused, 1)
+	w.must(w.op.Retry(w.ctx, "broken", "ops"))
+	w.settle(w.row("broken"), core.Settlement{State: core.Dead, Failure: &core.Failure{Code: core.ReasonTooLarge, Unsent: true}})
+	w.must(w.op.Retry(w.ctx, "broken", "ops"))
+	w.settle(w.row("broken"), core.Settlement{State: core.Pending, Failure: &core.Failure{Code: core.ReasonInvalid, Message: "says the sink"}})
 	list, err := w.op.List(w.ctx, core.Filter{})
 	w.must(err)
 	want(t, "rows listed", len(list), 2)
+	for _, r := range list {
+		if broken := r.ID == "broken"; broken && (r.Deliveries != 3 || r.Refused != 2) || !broken && r.Refused != 0 {
+			t.Errorf("row %s is listed with %d deliveries, %d of them refused", r.ID, r.Deliveries, r.Refused)
+		}
+	}
 }
 
 // Numbers that do not fit: https://github.com/sequinstream/sequin/commit/7a9b8a41155983e475485c38944309efaa5c1a3f

@@ -12,7 +12,7 @@ import (
 
 // long is a lease that does not run out during a test, patience how long a test waits for what must come.
 const (
-	long     = time.Minute
+	long     = 10 * time.Minute
 	patience = 20 * time.Second
 )
 
@@ -39,8 +39,8 @@ func join(t *testing.T, table Table, owner string) *worker {
 			t.Errorf("close: %v", err)
 		}
 	})
-	// A deadline for each call, and none is cut short by the test's end before its cleanup.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 3*patience)
+	// A deadline for all calls of the test, and none is cut short by the test's end before its cleanup.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 6*patience)
 	t.Cleanup(cancel)
 	return &worker{t: t, ctx: ctx, src: src, op: op, owner: owner}
 }

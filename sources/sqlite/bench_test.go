@@ -43,6 +43,27 @@ func BenchmarkDrain(b *testing.B) {
 	}
 }
 
+// BenchmarkFetch reads one page again and again: what a row costs in memory.
+func BenchmarkFetch(b *testing.B) {
+	cfg := sqlite.Config{Path: filepath.Join(b.TempDir(), "db"), Table: "outbox"}
+	db := backlog(b, cfg, 500)
+	defer db.Close()
+	if _, err := db.Exec(`UPDATE outbox SET headers = '{"tenant": "t-1", "trace": "0123456789abcdef0123456789abcdef"}'`); err != nil {
+		b.Fatal(err)
+	}
+	src, err := sqlite.Open(b.Context(), cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer src.Close()
+	b.ReportAllocs()
+	for b.Loop() {
+		if page, err := src.Fetch(b.Context(), core.FetchRequest{Limit: 500}); err != nil || len(page.Rows) != 500 {
+			b.Fatal(len(page.Rows), err)
+		}
+	}
+}
+
 const benchRows = 50_000
 
 func backlog(b *testing.B, cfg sqlite.Config, rows int) *sql.DB {

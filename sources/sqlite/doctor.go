@@ -104,7 +104,7 @@ func (d *doctor) table(ctx context.Context) error {
 	d.s = s
 	d.Fine("version", "SQLite %s, which is part of connectd", version)
 	d.Fine("table", "%s is there, with the columns that are read", s.table)
-	d.Fine("id", "column %s is unique, and its values are not given again", s.cols.id)
+	d.Fine("id", "column %s is unique, and its values are not given again", s.cols.ID)
 	if s.wal {
 		d.Fine("journal", "the journal is a write-ahead log")
 	} else {

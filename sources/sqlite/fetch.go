@@ -31,7 +31,7 @@ func (src *Source) fetch(ctx context.Context, req core.FetchRequest) (core.Page,
 	}
 	defer rows.Close()
 	var bytes int64
-	sc := newScanner()
+	sc := newScanner(src.s.extra)
 	for rows.Next() {
 		if len(page.Rows) >= req.Limit || (req.MaxBytes > 0 && bytes >= req.MaxBytes) {
 			page.More = true

@@ -5,10 +5,10 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/outbox"
 )
 
 // lagBound is where counting rows for the lag stops.
@@ -60,21 +60,25 @@ func (src *Source) Lag(ctx context.Context) (core.Lag, error) {
 
 const infoColumns = `{order}, coalesce(CAST({id} AS TEXT), ''), CAST({key} AS TEXT), CAST({route} AS TEXT), CAST({type} AS TEXT), {state},
 	{state} = 'pending' AND {order} IN (SELECT j.value FROM connectd_inflight i, json_each(i.seqs) j WHERE i.tbl = ?1),
-	CAST({attempts} AS INTEGER), CAST({deliveries} AS INTEGER), CAST({crashes} AS INTEGER), CAST({last_error} AS TEXT), +{created}, {available_at}, {published_at}, coalesce(octet_length({payload}), 0)`
+	CAST({attempts} AS INTEGER), CAST({deliveries} AS INTEGER), ` + refused + `, CAST({crashes} AS INTEGER), CAST({last_error} AS TEXT), +{created}, {available_at}, {published_at}, coalesce(octet_length({payload}), 0)`
+
+// refused counts a row's refusals. No name of the history's own must hide one of the outbox table.
+const refused = `(SELECT count(*) FROM (SELECT tbl AS connectd_tbl, seq AS connectd_seq FROM connectd_attempt WHERE deliveries = 0 AND code IN ('` + core.ReasonInvalid + `', '` + core.ReasonTooLarge + `')) a
+	WHERE connectd_tbl = ?1 AND connectd_seq = {order})`
 
 // byID finds a row by the id as people write it, also where a column holds it as a blob. The id is the n-th argument.
 func byID(n int) string { return fmt.Sprintf(`({id} = ?%[1]d OR {id} = CAST(?%[1]d AS BLOB))`, n) }
 
 func scanInfo(scan func(...any) error, more ...any) (core.RowInfo, error) {
 	var r core.RowInfo
-	var key, route, kind, lastError text
+	var key, route, kind, lastError outbox.Text
 	var created, available, published instant
-	dest := []any{&r.Seq, &r.ID, &key, &route, &kind, &r.State, &r.Sending, &r.Attempts, &r.Deliveries, &r.Crashes,
+	dest := []any{&r.Seq, &r.ID, &key, &route, &kind, &r.State, &r.Sending, &r.Attempts, &r.Deliveries, &r.Refused, &r.Crashes,
 		&lastError, &created, &available, &published, &r.Size}
 	if err := scan(append(dest, more...)...); err != nil {
 		return r, err
 	}
-	r.Key, r.Keyed, r.Route, r.Type, r.LastError = key.s, key.there, route.s, kind.s, lastError.s
+	r.Key, r.Keyed, r.Route, r.Type, r.LastError = key.String, key.Valid, route.String, kind.String, lastError.String
 	r.CreatedAt, r.AvailableAt, r.PublishedAt = created.t, available.t, published.t
 	return r, nil
 }
@@ -136,7 +140,7 @@ func (src *Source) Show(ctx context.Context, id string) (core.RowInfo, []core.At
 	}
 	defer tx.Rollback()
 	var payload blob
-	var headers text
+	var headers outbox.Text
 	row := tx.QueryRowContext(ctx, src.text.fill(`SELECT `+infoColumns+`, CAST({payload} AS BLOB), CAST({headers} AS TEXT) FROM {table} WHERE `+byID(2)), src.s.table, id)
 	info, err := scanInfo(row.Scan, &payload, &headers)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -145,7 +149,7 @@ func (src *Source) Show(ctx context.Context, id string) (core.RowInfo, []core.At
 	if err != nil {
 		return core.RowInfo{}, nil, fmt.Errorf("sqlite: show: %w", err)
 	}
-	info.Payload, info.Headers = payload, headers.s
+	info.Payload, info.Headers = payload, headers.String
 	history, err := src.history(ctx, tx, info.Seq)
 	if err != nil {
 		return core.RowInfo{}, nil, fmt.Errorf("sqlite: show: %w", err)
@@ -239,12 +243,9 @@ func (src *Source) change(ctx context.Context, id, by, verb, set string, from ..
 			return core.ErrNoRow
 		case err != nil:
 			return err
-		case !slices.Contains(from, state):
-			want := string(from[0])
-			if len(from) > 1 {
-				want += " or " + string(from[1])
-			}
-			return &core.StateError{ID: id, State: state, Want: want}
+		}
+		if err := outbox.Allow(id, state, from...); err != nil {
+			return err
 		}
 		if _, err := tx.ExecContext(ctx, t.fill(`UPDATE {table} SET `+set+` WHERE {order} = ? AND {state} = ?`), seq, string(state)); err != nil {
 			return err

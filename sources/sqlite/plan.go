@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/outbox"
 )
 
 // InitOptions is what only a person can answer.
@@ -18,13 +19,6 @@ type InitOptions struct {
 	// when there are none, or when the table has a column published, which is 1 in those that have been sent and 0 or
 	// NULL in the others.
 	Existing string
-}
-
-// ExistingRowsError says that the table has rows of which nothing tells whether they have been sent.
-type ExistingRowsError struct{ Table string }
-
-func (e *ExistingRowsError) Error() string {
-	return fmt.Sprintf("table %s has rows already: say what they are with --existing pending (send them) or --existing published (they have been sent)", e.Table)
 }
 
 // Plan says what has to be done so that Open works: nothing, when it does already. It changes nothing and creates no
@@ -91,15 +85,15 @@ func (s *schema) adopt(opt InitOptions, add func(why, sql string)) error {
 			added = append(added, c)
 			add("the relay's own column", "ALTER TABLE "+t+" ADD COLUMN "+c.definition())
 		case c.byDefault != "" && old.byDefault.String != c.byDefault:
-			return fmt.Errorf("table %s has a column %s with a meaning of its own: map columns.%s to another name", s.table, old.name, s.ruleName(c.name))
+			return fmt.Errorf("table %s has a column %s with a meaning of its own: map columns.%s to another name", s.table, old.name, s.cols.ConfigName(c.name))
 		}
 	}
-	if slices.ContainsFunc(added, func(c relayColumn) bool { return c.name == s.cols.state }) && s.rows {
+	if slices.ContainsFunc(added, func(c relayColumn) bool { return c.name == s.cols.State }) && s.rows {
 		if err := s.settleOldRows(opt, add); err != nil {
 			return err
 		}
 	}
-	if s.byTrigger && slices.ContainsFunc(added, func(c relayColumn) bool { return c.name == s.cols.order }) {
+	if s.byTrigger && slices.ContainsFunc(added, func(c relayColumn) bool { return c.name == s.cols.Order }) {
 		s.numberOldRows(add)
 	}
 	return nil
@@ -108,23 +102,21 @@ func (s *schema) adopt(opt InitOptions, add func(why, sql string)) error {
 // settleOldRows says which rows of an adopted table have been sent.
 func (s *schema) settleOldRows(opt InitOptions, add func(why, sql string)) error {
 	published, flagged := s.found["published"]
+	answer, err := outbox.Existing(s.table, opt.Existing, flagged && !s.oddFlags, true)
 	where := ""
 	switch {
-	case opt.Existing == "published":
-	case flagged && opt.Existing == "" && !s.oddFlags:
-		where = " WHERE " + quote(published.name) + " = 1"
-	case opt.Existing == "pending":
+	case err != nil:
+		return err
+	case answer == core.Pending:
 		return nil
-	case opt.Existing == "":
-		return &ExistingRowsError{Table: s.table}
-	default:
-		return fmt.Errorf("--existing is %q, must be pending or published", opt.Existing)
+	case answer == "":
+		where = " WHERE " + quote(published.name) + " = 1"
 	}
 	why := "the rows that are there have been sent"
 	if where != "" {
 		why = "rows with " + published.name + " = 1 have been sent, the others are pending"
 	}
-	add(why, "UPDATE "+quote(s.table)+" SET "+quote(s.cols.state)+" = 'published', "+quote(s.cols.publishedAt)+" = "+nowMS+where)
+	add(why, "UPDATE "+quote(s.table)+" SET "+quote(s.cols.State)+" = 'published', "+quote(s.cols.PublishedAt)+" = "+nowMS+where)
 	return nil
 }
 
@@ -133,28 +125,18 @@ func (s *schema) numberOldRows(add func(why, sql string)) {
 	if !s.rows {
 		return
 	}
-	t, order := quote(s.table), quote(s.cols.order)
+	t, order := quote(s.table), quote(s.cols.Order)
 	by, sort := "rowid", "rowid"
 	why := "rows that are there are numbered in the order of their rowid, the order of insertion"
 	switch {
-	case s.withoutRowid && s.cols.created != "" && !s.fillCreated:
-		by = quote(s.cols.id)
-		sort = quote(s.cols.created) + ", " + by
-		why = "rows that are there are numbered in the order of " + s.cols.created
+	case s.withoutRowid && s.cols.Created != "" && !s.fillCreated:
+		by = quote(s.cols.ID)
+		sort = quote(s.cols.Created) + ", " + by
+		why = "rows that are there are numbered in the order of " + s.cols.Created
 	case s.withoutRowid:
-		by, sort = quote(s.cols.id), quote(s.cols.id)
+		by, sort = quote(s.cols.ID), quote(s.cols.ID)
 		why = "rows that are there are numbered in the order of their id: a WITHOUT ROWID table does not know the order of insertion"
 	}
 	add(why, "UPDATE "+t+" SET "+order+" = n.n FROM (SELECT "+by+" AS i, row_number() OVER (ORDER BY "+sort+") AS n FROM "+t+") n WHERE "+by+" = n.i")
 	add("later rows get higher numbers", "UPDATE connectd_outbox SET last_seq = (SELECT coalesce(max("+order+"), 0) FROM "+t+") WHERE tbl = "+literal(s.table))
-}
-
-// ruleName is what the configuration calls a column of the table.
-func (s *schema) ruleName(column string) string {
-	for _, r := range s.cols.rules() {
-		if *r.to == column {
-			return r.name
-		}
-	}
-	return column
 }

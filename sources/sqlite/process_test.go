@@ -24,7 +24,7 @@ const (
 // child is a child's main. It speaks one line a step on stdout, and ends when stdin does.
 func child() int {
 	ctx := context.Background()
-	cfg := sqlite.Config{Path: os.Getenv(fileEnv), Table: "outbox"}
+	cfg := sqlite.Config{Path: os.Getenv(fileEnv), Table: "outbox", BusyTimeout: patient}
 	do := map[string]func(context.Context, sqlite.Config) error{
 		"drain": childDrain, "init": childInit, "insert": childInsert, "hang": childHang,
 	}[os.Getenv(childEnv)]

@@ -3,9 +3,11 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/connectd/connectd/core/outbox"
 )
 
 // queryer is a connection or a transaction.
@@ -21,7 +23,8 @@ type schema struct {
 	rows   bool // there are rows
 	// oddFlags: there are rows whose column published is neither 0 nor 1 nor NULL.
 	oddFlags bool
-	cols     columns
+	cols     outbox.Columns
+	extra    []outbox.HeaderColumn
 	// byTrigger: the order column is filled by our trigger, not by AUTOINCREMENT.
 	byTrigger bool
 	// fillCreated: the table has no time of insertion, and init adds one since there is a trigger to fill it.
@@ -48,7 +51,7 @@ func inspect(ctx context.Context, q queryer, cfg Config) (*schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &schema{table: cfg.Table, cols: cols, found: map[string]column{}, objects: map[string]bool{}, unique: map[string]bool{}}
+	s := &schema{table: cfg.Table, cols: cols, extra: slices.Clone(cfg.HeaderColumns), found: map[string]column{}, objects: map[string]bool{}, unique: map[string]bool{}}
 	for _, read := range []func(context.Context, queryer) error{s.readObjects, s.readColumns, s.readUnique, s.readFile} {
 		if err := read(ctx, q); err != nil {
 			return nil, fmt.Errorf("read the schema of table %s: %w", cfg.Table, err)
@@ -163,7 +166,7 @@ func (s *schema) readFile(ctx context.Context, q queryer) error {
 		return err
 	}
 	flag, flagged := s.found["published"]
-	if _, ours := s.found[strings.ToLower(s.cols.state)]; !flagged || ours {
+	if _, ours := s.found[strings.ToLower(s.cols.State)]; !flagged || ours {
 		return nil
 	}
 	return q.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM "+quote(s.table)+" WHERE "+quote(flag.name)+" NOT IN (0, 1))").Scan(&s.oddFlags)
@@ -171,27 +174,15 @@ func (s *schema) readFile(ctx context.Context, q queryer) error {
 
 // settleColumns finds the application's columns in an existing table. The relay's own may still be missing.
 func (s *schema) settleColumns(cfg Config) error {
-	var lost []string
-	for _, r := range s.cols.rules()[:8] {
-		if *r.to == "" || r.name == "order" {
-			continue
-		}
-		c, found := s.found[strings.ToLower(*r.to)]
-		switch {
-		case found:
-			*r.to = c.name
-		case r.guess && !cfg.mapped(r.name):
-			s.fillCreated = r.name == "created" && !s.objects[strings.ToLower(s.triggerName())]
-			*r.to = ""
-		case r.nullable:
-			lost = append(lost, fmt.Sprintf("no column %s for the %s (map columns.%s to a name, or to null if there is none)", *r.to, r.name, r.name))
-		default:
-			lost = append(lost, fmt.Sprintf("no column %s for the %s (map columns.%s)", *r.to, r.name, r.name))
-		}
+	created := s.cols.Created
+	err := s.cols.Settle(cfg.Columns, s.extra, func(name string) (string, bool) {
+		c, found := s.found[strings.ToLower(name)]
+		return c.name, found
+	})
+	if err != nil {
+		return err
 	}
-	if lost != nil {
-		return errors.New(strings.Join(lost, "; "))
-	}
+	s.fillCreated = s.cols.Created == "" && created != "" && !s.objects[strings.ToLower(s.triggerName())]
 	if err := s.checkID(); err != nil {
 		return err
 	}
@@ -199,19 +190,19 @@ func (s *schema) settleColumns(cfg Config) error {
 		return err
 	}
 	if s.fillCreated = s.fillCreated && s.byTrigger; s.fillCreated {
-		s.cols.created = "created_at"
+		s.cols.Created = created
 	}
 	return nil
 }
 
 // checkID refuses an id that could be there twice, now or later.
 func (s *schema) checkID() error {
-	isRowid := strings.EqualFold(s.cols.id, s.rowidName)
+	isRowid := strings.EqualFold(s.cols.ID, s.rowidName)
 	switch {
 	case isRowid && !s.autoRowid:
-		return fmt.Errorf("the id column %s is INTEGER PRIMARY KEY without AUTOINCREMENT: SQLite would give the id of a deleted row to a new one", s.cols.id)
-	case !isRowid && !s.unique[strings.ToLower(s.cols.id)]:
-		return fmt.Errorf("the id column %s has no unique constraint of its own", s.cols.id)
+		return fmt.Errorf("the id column %s is INTEGER PRIMARY KEY without AUTOINCREMENT: SQLite would give the id of a deleted row to a new one", s.cols.ID)
+	case !isRowid && !s.unique[strings.ToLower(s.cols.ID)]:
+		return fmt.Errorf("the id column %s has no unique constraint of its own", s.cols.ID)
 	}
 	return nil
 }
@@ -219,17 +210,17 @@ func (s *schema) checkID() error {
 // settleOrder finds the column that gives the rows' order. Its values must never come twice, not even after a row is
 // deleted, and must survive VACUUM: only an AUTOINCREMENT key does, or a column of ours that a trigger fills.
 func (s *schema) settleOrder(cfg Config) error {
-	c, found := s.found[strings.ToLower(s.cols.order)]
+	c, found := s.found[strings.ToLower(s.cols.Order)]
 	isRowid := found && strings.EqualFold(c.name, s.rowidName)
 	switch {
 	case isRowid && s.autoRowid:
-		s.cols.order = c.name
+		s.cols.Order = c.name
 	case found && s.objects[strings.ToLower(s.triggerName())]:
-		s.cols.order, s.byTrigger = c.name, true
+		s.cols.Order, s.byTrigger = c.name, true
 	case found:
 		return fmt.Errorf("the order column %s is no INTEGER PRIMARY KEY AUTOINCREMENT, so its values could come twice (map columns.order to a name the table has not, and init adds such a column)", c.name)
-	case s.rowidName != "" && s.autoRowid && !cfg.mapped("order"):
-		s.cols.order = s.rowidName
+	case s.rowidName != "" && s.autoRowid && !cfg.Columns.Has("order"):
+		s.cols.Order = s.rowidName
 	default:
 		s.byTrigger = true
 	}

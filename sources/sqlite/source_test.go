@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/outbox"
 	"github.com/connectd/connectd/sources/sqlite"
 )
 
@@ -274,6 +276,44 @@ func TestARowWithoutAnIDIsInvalid(t *testing.T) {
 	}
 	if list, err := src.List(t.Context(), core.Filter{}); err != nil || len(list) != 2 {
 		t.Errorf("listed %d rows, %v", len(list), err)
+	}
+}
+
+func TestHeadersFromColumns(t *testing.T) {
+	cfg := sqlite.Config{Path: file(t), Table: "adopted", HeaderColumns: []outbox.HeaderColumn{
+		{Header: "tenant", Column: "TENANT_ID"}, {Header: "at", Column: "at"}, {Header: "trace", Column: "trace"}, {Header: "id", Column: "id"}}}
+	execute(t, cfg.Path, `CREATE TABLE adopted (id TEXT PRIMARY KEY, aggregateid TEXT, payload TEXT, headers TEXT, tenant_id INTEGER, at DATETIME, trace TEXT)`,
+		`INSERT INTO adopted VALUES ('a', 'k', 'x', '{"own": "1"}', 7, '2026-03-29 01:30:00', NULL), ('b', 'k', 'x', NULL, NULL, NULL, CAST(x'61ff' AS TEXT))`)
+	if err := initWith(t, cfg, "pending"); err != nil {
+		t.Fatal(err)
+	}
+	pending := func(cfg sqlite.Config, n int) []core.Row {
+		t.Helper()
+		page, err := open(t, cfg).Fetch(t.Context(), core.FetchRequest{Limit: 10})
+		if err != nil || len(page.Rows) != n {
+			t.Fatalf("%+v, %v", page.Rows, err)
+		}
+		return page.Rows
+	}
+	want := []core.Header{{Name: "own", Value: "1"}, {Name: "tenant", Value: "7"}, {Name: "at", Value: "2026-03-29 01:30:00"}, {Name: "id", Value: "a"}}
+	rows := pending(cfg, 2)
+	if !slices.Equal(rows[0].Record.Headers, want) || rows[0].Invalid != "" {
+		t.Errorf("got %+v, want %v", rows[0], want)
+	}
+	if rows[1].Invalid != "header trace is not UTF-8" {
+		t.Errorf("a header that is not UTF-8: %q", rows[1].Invalid)
+	}
+	cfg.HeaderColumns = append(cfg.HeaderColumns, outbox.HeaderColumn{Header: "no", Column: "nothing"})
+	if _, err := sqlite.Open(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "no column nothing for the header no") {
+		t.Errorf("a column that is not there: %v", err)
+	}
+	fresh := sqlite.Config{Path: file(t), Table: "outbox", HeaderColumns: []outbox.HeaderColumn{
+		{Header: "tenant", Column: "tenant"}, {Header: "again", Column: "Tenant"}, {Header: "id", Column: "ID"}, {Header: "key", Column: "aggregateid"}}}
+	initialise(t, fresh)
+	execute(t, fresh.Path, `INSERT INTO outbox (id, payload, tenant) VALUES ('a', 'x', 't')`)
+	want = []core.Header{{Name: "tenant", Value: "t"}, {Name: "again", Value: "t"}, {Name: "id", Value: "a"}}
+	if rows := pending(fresh, 1); !slices.Equal(rows[0].Record.Headers, want) {
+		t.Errorf("in a new table: %+v", rows)
 	}
 }
 

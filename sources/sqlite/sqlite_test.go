@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -24,11 +25,15 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// patient is a busy timeout for tests of many writers. SQLite has no queue for its write lock, and on a machine with more to
+// do than it can a transaction takes its time: who waits five seconds may wait in vain.
+const patient = 20 * time.Second
+
 func TestConformance(t *testing.T) {
 	sourcetest.Run(t, sourcetest.Harness{
 		AnyText: true, AnyHeaders: true,
 		New: func(t *testing.T, o sourcetest.Options) sourcetest.Table {
-			return table(t, sqlite.Config{Path: file(t), Table: "outbox", DeletePublished: o.DeletePublished})
+			return table(t, sqlite.Config{Path: file(t), Table: "outbox", DeletePublished: o.DeletePublished, BusyTimeout: patient})
 		},
 	})
 }
@@ -39,7 +44,7 @@ func TestConformanceOfAnAdoptedTable(t *testing.T) {
 	sourcetest.Run(t, sourcetest.Harness{
 		AnyText: true, AnyHeaders: true,
 		New: func(t *testing.T, o sourcetest.Options) sourcetest.Table {
-			cfg := sqlite.Config{Path: file(t), Table: `My "Outbox"`, DeletePublished: o.DeletePublished, Columns: columns(
+			cfg := sqlite.Config{Path: file(t), Table: `My "Outbox"`, DeletePublished: o.DeletePublished, BusyTimeout: patient, Columns: columns(
 				"id", "command_id", "key", "select", "type", "k i n d", "headers", `h"h`, "created", "at")}
 			cfg.Columns["route"] = &route
 			execute(t, cfg.Path, `CREATE TABLE "My ""Outbox""" (command_id TEXT PRIMARY KEY, "select" TEXT, "k i n d" TEXT, payload, "h""h" TEXT,

@@ -55,13 +55,17 @@ type texts struct{ names *strings.Replacer }
 func (s *schema) texts() texts {
 	c := &s.cols
 	pairs := []string{"{table}", quote(s.table), "{pending}", quote(s.pendingIndex()), "{stopped}", quote(s.stoppedIndex()), "{held}", quote(s.heldIndex()), "{now}", nowMS}
-	for _, r := range c.rules() {
+	for each, name := range c.All() {
 		// A column that is not there reads as NULL.
-		name := "NULL"
-		if *r.to != "" {
-			name = quote(*r.to)
+		column := "NULL"
+		if name != "" {
+			column = quote(name)
 		}
-		pairs = append(pairs, "{"+r.name+"}", name)
+		pairs = append(pairs, "{"+each+"}", column)
+	}
+	extra := ""
+	for _, h := range s.extra {
+		extra += ", CAST(" + quote(h.Column) + " AS TEXT)"
 	}
 	// Rows are settled by their order column. Where it is the rowid SQLite would rather take an index, which costs
 	// more; elsewhere the column's own index is the only way.
@@ -69,7 +73,7 @@ func (s *schema) texts() texts {
 	if s.byTrigger {
 		byOrder = quote(s.table)
 	}
-	return texts{strings.NewReplacer(append(pairs, "{rows}", byOrder)...)}
+	return texts{strings.NewReplacer(append(pairs, "{rows}", byOrder, "{extra}", extra)...)}
 }
 
 func (t texts) fill(text string) string { return t.names.Replace(text) }
@@ -86,7 +90,7 @@ const rowColumns = `{order}, CAST({id} AS TEXT), CAST({key} AS TEXT), CAST({rout
 	CAST({headers} AS TEXT), +{created},
 	CASE WHEN {deliveries} <> 0 OR {available_at} <> 0 OR {attempts} <> 0 OR {crashes} <> 0 THEN json_array({deliveries}, {attempts}, {crashes},
 		CASE {available_at} WHEN 0 THEN 0 ELSE min(max(CAST({available_at} AS INTEGER), 0), 9000000000000000) - {now} END,
-		CASE WHEN {failing_since} IS NULL THEN 0 ELSE max({now} - CAST({failing_since} AS INTEGER), 1) END) END`
+		CASE WHEN {failing_since} IS NULL THEN 0 ELSE max({now} - CAST({failing_since} AS INTEGER), 1) END) END{extra}`
 
 // fetch reads one row more than the page may have, to know whether there are more. Its arguments are after, limit and,
 // with leaveOut, the known seqs and the keys that must wait, in JSON; keys as hex, since text may hold anything.

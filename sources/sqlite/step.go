@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/outbox"
 )
 
 // Step settles and announces in one transaction behind the fence.
@@ -128,7 +129,7 @@ func (src *Source) cleaned(ctx context.Context, tx *sql.Tx, g same, seqs []int64
 func (src *Source) settle(ctx context.Context, tx *sql.Tx, owner string, s *core.Settlement) error {
 	var lastError any
 	if s.Failure != nil {
-		lastError = errorText(s.Failure)
+		lastError = outbox.ErrorText(s.Failure)
 	}
 	delay := s.Delay.Milliseconds()
 	if s.Delay > 0 {
@@ -165,11 +166,4 @@ func (src *Source) note(ctx context.Context, tx *sql.Tx, e entry) error {
 	}
 	_, err = tx.ExecContext(ctx, `DELETE FROM connectd_attempt WHERE tbl = ? AND seq = ? AND n <= ?`, src.s.table, e.seq, n-core.MaxHistory)
 	return err
-}
-
-func errorText(f *core.Failure) string {
-	if f.Message == "" {
-		return core.CleanText(f.Code)
-	}
-	return core.CleanText(f.Code + ": " + f.Message)
 }

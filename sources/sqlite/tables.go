@@ -18,22 +18,22 @@ type relayColumn struct{ name, kind, byDefault, check string }
 func (s *schema) relayColumns() []relayColumn {
 	c := &s.cols
 	// A row in any other state would never be sent, and nobody would see it waiting.
-	states := " CHECK (" + quote(c.state) + " IN ('pending', 'published', 'dead', 'held', 'skipped'))"
+	states := " CHECK (" + quote(c.State) + " IN ('pending', 'published', 'dead', 'held', 'skipped'))"
 	list := []relayColumn{
-		{name: c.state, kind: "TEXT", byDefault: "'pending'", check: states},
-		{name: c.availableAt, kind: "INTEGER", byDefault: "0"},
-		{name: c.attempts, kind: "INTEGER", byDefault: "0"},
-		{name: c.deliveries, kind: "INTEGER", byDefault: "0"},
-		{name: c.crashes, kind: "INTEGER", byDefault: "0"},
-		{name: c.lastError, kind: "TEXT"},
-		{name: c.failingSince, kind: "INTEGER"},
-		{name: c.publishedAt, kind: "INTEGER"},
+		{name: c.State, kind: "TEXT", byDefault: "'pending'", check: states},
+		{name: c.AvailableAt, kind: "INTEGER", byDefault: "0"},
+		{name: c.Attempts, kind: "INTEGER", byDefault: "0"},
+		{name: c.Deliveries, kind: "INTEGER", byDefault: "0"},
+		{name: c.Crashes, kind: "INTEGER", byDefault: "0"},
+		{name: c.LastError, kind: "TEXT"},
+		{name: c.FailingSince, kind: "INTEGER"},
+		{name: c.PublishedAt, kind: "INTEGER"},
 	}
 	if s.byTrigger {
-		list = append(list, relayColumn{name: c.order, kind: "INTEGER"})
+		list = append(list, relayColumn{name: c.Order, kind: "INTEGER"})
 	}
 	if s.fillCreated {
-		list = append(list, relayColumn{name: c.created, kind: "INTEGER"})
+		list = append(list, relayColumn{name: c.Created, kind: "INTEGER"})
 	}
 	return list
 }
@@ -51,10 +51,10 @@ func (s *schema) heldIndex() string    { return "connectd_" + s.table + "_held" 
 func (s *schema) triggerName() string  { return "connectd_" + s.table + "_seq" }
 
 func (s *schema) relayObjects() []object {
-	t, order, state := quote(s.table), quote(s.cols.order), quote(s.cols.state)
+	t, order, state := quote(s.table), quote(s.cols.Order), quote(s.cols.State)
 	list := append(slices.Clone(relayTables),
 		object{"index", s.pendingIndex(), "CREATE INDEX IF NOT EXISTS " + quote(s.pendingIndex()) + " ON " + t +
-			"(" + order + ", " + quote(s.cols.availableAt) + ") WHERE " + state + " = 'pending'",
+			"(" + order + ", " + quote(s.cols.AvailableAt) + ") WHERE " + state + " = 'pending'",
 			"what a fetch reads: pending rows in order, however many others are kept"},
 		object{"index", s.stoppedIndex(), "CREATE INDEX IF NOT EXISTS " + quote(s.stoppedIndex()) + " ON " + t +
 			"(" + order + ") WHERE " + state + " = 'dead' OR " + state + " = 'held'",
@@ -65,17 +65,17 @@ func (s *schema) relayObjects() []object {
 	if !s.byTrigger {
 		return list
 	}
-	this := quote(s.cols.id) + " = NEW." + quote(s.cols.id)
+	this := quote(s.cols.ID) + " = NEW." + quote(s.cols.ID)
 	if !s.withoutRowid {
 		this = "rowid = NEW.rowid"
 	}
 	tbl, created := literal(s.table), ""
 	if s.fillCreated {
-		created = ", " + quote(s.cols.created) + " = " + nowMS
+		created = ", " + quote(s.cols.Created) + " = " + nowMS
 	}
 	return append(list,
 		object{"index", s.triggerName() + "_unique", "CREATE UNIQUE INDEX IF NOT EXISTS " + quote(s.triggerName()+"_unique") + " ON " + t +
-			"(" + order + ")", "a row is settled by its " + s.cols.order},
+			"(" + order + ")", "a row is settled by its " + s.cols.Order},
 		object{"trigger", s.triggerName(), "CREATE TRIGGER IF NOT EXISTS " + quote(s.triggerName()) + " AFTER INSERT ON " + t +
 			" WHEN NEW." + order + " IS NULL BEGIN" +
 			" UPDATE connectd_outbox SET last_seq = max(last_seq, (SELECT coalesce(max(" + order + "), 0) FROM " + t + ")) + 1 WHERE tbl = " + tbl + ";" +
@@ -103,17 +103,20 @@ var relayTables = []object{
 
 func (s *schema) createTable() string {
 	c := &s.cols
-	defs := []string{quote(c.order) + " INTEGER PRIMARY KEY AUTOINCREMENT"}
-	if !strings.EqualFold(c.order, c.id) {
-		defs = append(defs, quote(c.id)+" TEXT NOT NULL UNIQUE")
+	defs := []string{quote(c.Order) + " INTEGER PRIMARY KEY AUTOINCREMENT"}
+	if !strings.EqualFold(c.Order, c.ID) {
+		defs = append(defs, quote(c.ID)+" TEXT NOT NULL UNIQUE")
 	}
 	for _, def := range []struct{ name, kind string }{
-		{c.route, "TEXT"}, {c.key, "TEXT"}, {c.kind, "TEXT"}, {c.payload, "BLOB"}, {c.headers, "TEXT"},
-		{c.created, "INTEGER NOT NULL DEFAULT (" + nowMS + ")"},
+		{c.Route, "TEXT"}, {c.Key, "TEXT"}, {c.Type, "TEXT"}, {c.Payload, "BLOB"}, {c.Headers, "TEXT"},
+		{c.Created, "INTEGER NOT NULL DEFAULT (" + nowMS + ")"},
 	} {
 		if def.name != "" {
 			defs = append(defs, quote(def.name)+" "+def.kind)
 		}
+	}
+	for _, name := range c.HeaderOnly(s.extra, dialect()) {
+		defs = append(defs, quote(name)+" TEXT")
 	}
 	for _, r := range s.relayColumns() {
 		defs = append(defs, r.definition())

@@ -1,0 +1,57 @@
+// Package outbox knows what an outbox table is made of, whatever database it is in: its columns and what they may be
+// called, the relay's own tables beside it, and how the values of a row become a core.Row. A source adds the SQL.
+//
+// # The columns
+//
+// A configuration calls the columns by the names on the left. In the table they have the names on the right unless a
+// Mapping says otherwise:
+//
+//	id             id             the command's identity
+//	key            aggregateid    the ordering key
+//	route          aggregatetype
+//	type           type
+//	payload        payload
+//	headers        headers        a JSON object
+//	order          seq            the row's place
+//	created        created_at     the time of insertion
+//	state, available_at, attempts, deliveries, crashes, last_error, failing_since, published_at    the same
+//	partition      part           where tables have partitions
+//
+// Those down to created are the application's, the others the relay's. A table may lack key, route, type, headers and
+// created. All of these but the key need not be mapped to null then: a row without a key has no order, and that must be
+// said.
+package outbox
+
+import (
+	"slices"
+	"strings"
+)
+
+// Dialect is how a kind of database takes names.
+type Dialect struct {
+	// CheckName refuses what the database does not take for a column's name.
+	CheckName func(name string) error
+	// IgnoreCase: names that differ in the case of letters only are one name.
+	IgnoreCase bool
+	// OnePartition: tables have one partition, and no column for it.
+	OnePartition bool
+}
+
+func (d Dialect) fold(name string) string {
+	if d.IgnoreCase {
+		return strings.ToLower(name)
+	}
+	return name
+}
+
+// IsRelayTable says that a table of this name is one of the relay's own, and no outbox table.
+func (d Dialect) IsRelayTable(name string) bool {
+	return slices.Contains(RelayTables(), d.fold(name))
+}
+
+// RelayTables are the names of the tables that stand beside outbox tables.
+func RelayTables() []string {
+	return []string{
+		"connectd_outbox", "connectd_lease", "connectd_worker", "connectd_inflight", "connectd_attempt", "connectd_receipt", "connectd_ledger",
+	}
+}
