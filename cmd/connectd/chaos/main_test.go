@@ -25,7 +25,7 @@ var (
 	reportTo   = flag.String("report", "", "write what was seen to this `FILE`, in Markdown")
 )
 
-const shortTime = 8 * time.Second
+const shortTime = 6 * time.Second
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 

@@ -26,11 +26,14 @@ func run(t *testing.T, program string, p pair, seed uint64, total time.Duration)
 	truth := filepath.Join(dir, "truth.jsonl")
 	app, err := produce(d, truth, p.poisons(), seed)
 	must(t, err)
-	start := time.Now()
-	still := watchStalls(start)
 	for _, s := range f.slots {
 		must(t, f.start(s))
 	}
+	for _, s := range f.slots {
+		must(t, s.process.listens())
+	}
+	start := time.Now()
+	still := watchStalls(start)
 	happened, broken := w.play(p.schedule(seed, total), start)
 	if broken == nil {
 		time.Sleep(time.Until(start.Add(total)))
