@@ -32,6 +32,9 @@ func laws() []law {
 	}
 }
 
+// inGoodOrder is what the run itself watches, before the checker looks at what is left.
+const inGoodOrder = "daemons end when they are asked to, with exit code 0, and leave no process; everything settles"
+
 // violation is a law broken, with the row that shows it; "" for none in particular.
 type violation struct {
 	law, id, text string

@@ -179,6 +179,16 @@ func (p *process) sink() int {
 	return 0
 }
 
+// gone waits until a process has ended, a few seconds at most.
+func gone(pid int) bool {
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err != nil || bytes.Contains(state, []byte(") Z ")) {
+			return true
+		}
+	}
+	return false
+}
+
 // traces looks in all logs for what must never be there.
 func (f *fleet) traces() error {
 	logs, err := filepath.Glob(filepath.Join(f.dir, "daemon-*.log"))

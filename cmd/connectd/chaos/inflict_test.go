@@ -36,7 +36,7 @@ func (w *world) play(schedule []accident, start time.Time) (happened []accident,
 	}
 	slices.SortStableFunc(moments, func(a, b moment) int { return cmp.Compare(a.at, b.at) })
 	list := slices.Clone(schedule)
-	stopped := make([]int, len(list)) // the pid that the accident stopped
+	pids := make([]int, len(list)) // of the process that is stopped, or must be gone
 	for _, m := range moments {
 		time.Sleep(time.Until(start.Add(m.at)))
 		if err = w.fleet.check(); err != nil {
@@ -46,11 +46,11 @@ func (w *world) play(schedule []accident, start time.Time) (happened []accident,
 		switch {
 		case !m.ends:
 			began, missed := time.Now(), false
-			if missed, err = w.begin(a, &stopped[m.i]); !missed {
+			if missed, err = w.begin(a, &pids[m.i]); !missed {
 				a.began = began
 			}
 		case !a.began.IsZero():
-			err = w.end(a, stopped[m.i])
+			err = w.end(a, pids[m.i])
 			a.ended = time.Now()
 		}
 		if err != nil {
@@ -80,7 +80,7 @@ func (w *world) flight(pid int) {
 }
 
 // begin breaks something. What was not there, or cannot be broken here, is missed.
-func (w *world) begin(a *accident, stopped *int) (missed bool, err error) {
+func (w *world) begin(a *accident, pid *int) (missed bool, err error) {
 	if s, m, is := a.breaks(); is {
 		w.flight(w.fleet.slots[max(a.slot, 0)].process.cmd.Process.Pid)
 		for _, link := range w.links(a, s) {
@@ -91,27 +91,27 @@ func (w *world) begin(a *accident, stopped *int) (missed bool, err error) {
 		return false, nil
 	}
 	p := w.fleet.slots[max(a.slot, 0)].process // everybody's accidents hit when the first has something on its way
-	pid := p.cmd.Process.Pid
-	killed := w.takeovers.before(pid)
+	daemon := p.cmd.Process.Pid
+	killed := w.takeovers.before(daemon)
 	sink := p.sink()
 	if sink == 0 && (a.what == sinkKill || a.what == sinkStop) {
 		return true, nil
 	}
-	w.flight(pid)
+	w.flight(daemon)
 	switch a.what {
 	case daemonKill:
 		at := time.Now()
-		p.asked = true
+		*pid, p.asked = sink, true
 		if err = p.cmd.Process.Kill(); killed != nil {
 			killed(at)
 		}
 	case daemonTerm:
 		err = p.stop()
 	case daemonStop:
-		*stopped = pid
-		err = syscall.Kill(pid, syscall.SIGSTOP)
+		*pid = daemon
+		err = syscall.Kill(daemon, syscall.SIGSTOP)
 	case sinkKill, sinkStop:
-		*stopped = sink
+		*pid = sink
 		err = syscall.Kill(sink, map[what]syscall.Signal{sinkKill: syscall.SIGKILL, sinkStop: syscall.SIGSTOP}[a.what])
 		if errors.Is(err, syscall.ESRCH) {
 			return true, nil
@@ -133,7 +133,7 @@ func (w *world) begin(a *accident, stopped *int) (missed bool, err error) {
 }
 
 // end mends what the accident broke.
-func (w *world) end(a *accident, stopped int) error {
+func (w *world) end(a *accident, pid int) error {
 	if s, _, is := a.breaks(); is {
 		for _, link := range w.links(a, s) {
 			link.set(pass)
@@ -149,13 +149,16 @@ func (w *world) end(a *accident, stopped int) error {
 			}
 		}
 		<-s.process.ended
+		if pid != 0 && !gone(pid) {
+			return fmt.Errorf("the sink's process %d outlives its daemon", pid)
+		}
 		return w.fleet.start(s)
 	case daemonStop:
-		return syscall.Kill(stopped, syscall.SIGCONT)
+		return syscall.Kill(pid, syscall.SIGCONT)
 	case sinkStop:
 		// The daemon may have ended the process meanwhile, and the pid is of nobody or of one who ignores it.
-		if w.fleet.slots[a.slot].process.sink() == stopped {
-			return syscall.Kill(stopped, syscall.SIGCONT)
+		if w.fleet.slots[a.slot].process.sink() == pid {
+			return syscall.Kill(pid, syscall.SIGCONT)
 		}
 	case databaseKill, databaseRestart:
 		w.database.servers.Start(w.database.server)

@@ -219,5 +219,6 @@ func (r *report) laws(b *strings.Builder) {
 	for _, l := range laws() {
 		names = append(names, l.name)
 	}
+	names = append(names, inGoodOrder)
 	r.table(b, "violations", names, func(one *result, name string) string { return fmt.Sprint(one.broken[name]) })
 }

@@ -4,6 +4,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -50,16 +51,12 @@ func run(t *testing.T, program string, p pair, seed uint64, total time.Duration)
 	cancel()
 	w.takeovers.wg.Wait()
 	happened = append(happened, still.stop()...)
-	if broken != nil {
-		t.Error(broken)
-	}
-	if err := f.traces(); err != nil {
-		t.Error(err)
-	}
-
 	h, err := w.history(t.Context(), truth, happened, p.limits())
 	must(t, err)
 	violations := h.check()
+	if err := errors.Join(broken, f.traces()); err != nil {
+		violations = append(violations, violation{law: inGoodOrder, text: err.Error()})
+	}
 	tell(t, h, violations)
 	must(t, os.WriteFile(filepath.Join(dir, "accidents.log"), []byte(chronicle(happened)), 0o644))
 	r := summarize(p, h, violations)
