@@ -93,7 +93,7 @@ func (w *world) settle(ctx context.Context) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%v after everything was mended %d rows are pending and announced is %q, error %v", patience, rows, batches, err)
+	return errors.Join(fmt.Errorf("%v after everything was mended %d rows are pending and announced is %q", patience, rows, batches), err)
 }
 
 // stop ends all daemons in good order.
