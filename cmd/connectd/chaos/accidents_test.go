@@ -35,8 +35,8 @@ const (
 	targetRefuse    what = "destination: answers 503"
 	diskFull        what = "destination: disk full"
 
-	// machineStall is no accident of the schedule: the machine did not let the harness run, so not the daemons either.
-	machineStall what = "machine: stood still"
+	// machineStall is no accident of the schedule: see stalls.
+	machineStall what = "machine or database: stood still by itself"
 )
 
 // everybody is the slot of what happens to all daemons at once.

@@ -218,3 +218,18 @@ func (d *database) sending(ctx context.Context, owner string) (n int, err error)
 		JOIN connectd_lease l ON l.tbl = i.tbl AND l.part = i.part AND l.epoch = i.epoch WHERE l.owner = ?`), owner).Scan(&n)
 	return n, err
 }
+
+// prepareProbe makes what probe writes to.
+func (d *database) prepareProbe(ctx context.Context) error {
+	if _, err := d.db.ExecContext(ctx, "CREATE TABLE chaos_probe (n bigint)"); err != nil {
+		return err
+	}
+	_, err := d.db.ExecContext(ctx, "INSERT INTO chaos_probe VALUES (0)")
+	return err
+}
+
+// probe commits a small write.
+func (d *database) probe(ctx context.Context) error {
+	_, err := d.db.ExecContext(ctx, "UPDATE chaos_probe SET n = n + 1")
+	return err
+}

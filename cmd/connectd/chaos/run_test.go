@@ -25,6 +25,7 @@ func run(t *testing.T, program string, p pair, seed uint64, total time.Duration)
 	defer cancel()
 	w := &world{fleet: f, database: d, receiver: to, takeovers: &takeovers{database: d, ctx: ctx}}
 	truth := filepath.Join(dir, "truth.jsonl")
+	must(t, d.prepareProbe(ctx))
 	app, err := produce(d, truth, p.poisons(), seed)
 	must(t, err)
 	for _, s := range f.slots {
@@ -34,7 +35,7 @@ func run(t *testing.T, program string, p pair, seed uint64, total time.Duration)
 		must(t, s.process.listens())
 	}
 	start := time.Now()
-	still := watchStalls(start)
+	still := watchStalls(start, d.probe)
 	happened, broken := w.play(p.schedule(seed, total), start)
 	if broken == nil {
 		time.Sleep(time.Until(start.Add(total)))

@@ -73,38 +73,3 @@ func (t *takeovers) took(accidents []accident) (all, quiet []time.Duration) {
 	slices.Sort(quiet)
 	return all, quiet
 }
-
-// stalls notes when this process was not let run for a while, so that the daemons were not either: a lease may have run
-// out with nobody to blame.
-type stalls struct {
-	done, ended chan struct{}
-	list        []accident // read after stop
-}
-
-const stallLimit = lease / 3
-
-func watchStalls(start time.Time) *stalls {
-	s := &stalls{done: make(chan struct{}), ended: make(chan struct{})}
-	go func() {
-		defer close(s.ended)
-		for last := time.Now(); ; {
-			select {
-			case <-s.done:
-				return
-			case <-time.After(50 * time.Millisecond):
-			}
-			now := time.Now()
-			if gap := now.Sub(last); gap > stallLimit {
-				s.list = append(s.list, accident{what: machineStall, slot: everybody, at: last.Sub(start), lasts: gap, began: last, ended: now})
-			}
-			last = now
-		}
-	}()
-	return s
-}
-
-func (s *stalls) stop() []accident {
-	close(s.done)
-	<-s.ended
-	return s.list
-}
