@@ -16,7 +16,7 @@ type stalls struct {
 }
 
 const (
-	stallLimit = lease / 3
+	stallLimit = lease / 6 // a daemon's call gets half a lease
 	probeEvery = 50 * time.Millisecond
 	probeTime  = 10 * time.Second
 )
