@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"os"
 	"os/exec"
 	"runtime"
 	"slices"
@@ -79,6 +80,7 @@ type report struct {
 	seed              uint64
 	total             time.Duration
 	revision, machine string
+	load              string // at the start
 	at                time.Time
 
 	mu      sync.Mutex
@@ -86,7 +88,7 @@ type report struct {
 }
 
 func newReport(t *testing.T, seed uint64, total time.Duration) *report {
-	r := &report{seed: seed, total: total, revision: "unknown", at: time.Now().UTC()}
+	r := &report{seed: seed, total: total, revision: "unknown", load: load(), at: time.Now().UTC()}
 	if out, err := exec.CommandContext(t.Context(), "git", "describe", "--always", "--dirty").Output(); err == nil {
 		r.revision = strings.TrimSpace(string(out))
 	}
@@ -96,6 +98,13 @@ func newReport(t *testing.T, seed uint64, total time.Duration) *report {
 		r.machine += ", Linux " + unix.ByteSliceToString(u.Release[:])
 	}
 	return r
+}
+
+// load is how many processes wanted to run, over the last minute.
+func load() string {
+	text, _ := os.ReadFile("/proc/loadavg")
+	first, _, _ := strings.Cut(string(text), " ")
+	return first
 }
 
 func (r *report) add(one *result) {
@@ -108,10 +117,12 @@ func (r *report) add(one *result) {
 func (r *report) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Fault tests\n\nWritten by `make chaos REPORT=docs/faults.md`; nothing here is by hand. "+
-		"What is broken and what is proved is said in `cmd/connectd/chaos`.\n\n")
-	fmt.Fprintf(&b, "connectd %s, %s, %s, race detector %t, %s. Seed %d, %v of accidents with each pair; "+
-		"lease %v, %d batches of %d rows in flight at most, for each daemon.\n\n", r.revision, runtime.Version(), r.machine,
-		len(buildFlags()) > 0, r.at.Format("2006-01-02 15:04 UTC"), r.seed, r.total, lease, inFlight, maxRecords)
+		"What is broken and what is proved is said in `cmd/connectd/chaos`. "+
+		"The same schedule again: `make chaos CHAOS=%v SEED=%d`.\n\n", r.total, r.seed)
+	fmt.Fprintf(&b, "connectd %s, %s, %s, race detector %t, %s; load over a minute before and after: %s, %s. "+
+		"%v of accidents with each pair; lease %v, %d batches of %d rows in flight at most, for each daemon.\n\n",
+		r.revision, runtime.Version(), r.machine, len(buildFlags()) > 0, r.at.Format("2006-01-02 15:04 UTC"), r.load, load(),
+		r.total, lease, inFlight, maxRecords)
 	r.counts(&b)
 	r.accidents(&b)
 	r.laws(&b)
