@@ -58,7 +58,8 @@ type Lag struct {
 // HeldBack(context.Context) (*Holdup, error), which returns nil when nothing does.
 type Holdup struct {
 	Rows int64 // pending rows that wait
-	// Holder says whose transaction it is, for people, "" when the server does not tell; For is how long it has run.
+	// Holder says whose transaction it is and, where the server tells, since when it runs, for people; For is how long it has
+	// run, or has been seen.
 	Holder string
 	For    time.Duration
 }

@@ -32,7 +32,7 @@ type Record struct {
 	// Route is what routes (topic, routing key, URL), Type the event or command type. Both may be empty.
 	Route string
 	Type  string
-	// Payload is the column byte for byte; never re-encoded.
+	// Payload is the column byte for byte; never re-encoded. Nil is NULL, which is not the same as empty.
 	Payload []byte
 	// Headers in the order of the row's JSON object.
 	Headers []Header

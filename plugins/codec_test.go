@@ -67,14 +67,14 @@ func decode(b []byte) ([]core.Record, error) {
 	return req.records, err
 }
 
-// same compares records; a payload that is nil and an empty one are the same to protobuf.
+// same compares records; a payload that is nil is not the same as an empty one.
 func same(a, b []core.Record) bool {
 	if len(a) != len(b) {
 		return false
 	}
 	for i := range a {
 		x, y := a[i], b[i]
-		if !bytes.Equal(x.Payload, y.Payload) {
+		if !bytes.Equal(x.Payload, y.Payload) || (x.Payload == nil) != (y.Payload == nil) {
 			return false
 		}
 		x.Payload, y.Payload = nil, nil

@@ -55,10 +55,11 @@ func (m *deliverRequest) append(b []byte) []byte {
 	return b
 }
 
-// recordSize is the length of appendRecord's output. Fields that are zero are left out, as protobuf does.
+// recordSize is the length of appendRecord's output. Fields that are zero are left out, as protobuf does, but for a payload
+// that is empty and not nil.
 func recordSize(r *core.Record) int {
 	n := sizeText(r.ID) + sizeText(r.Key) + sizeText(r.Route) + sizeText(r.Type)
-	if len(r.Payload) > 0 {
+	if r.Payload != nil {
 		n += tagSize + protowire.SizeBytes(len(r.Payload))
 	}
 	for i := range r.Headers {
@@ -79,7 +80,7 @@ func appendRecord(b []byte, r *core.Record) []byte {
 	}
 	b = appendText(b, fieldRoute, r.Route)
 	b = appendText(b, fieldType, r.Type)
-	if len(r.Payload) > 0 {
+	if r.Payload != nil {
 		b = appendTag(b, fieldPayload, protowire.BytesType)
 		b = append(appendLength(b, len(r.Payload)), r.Payload...)
 	}

@@ -24,6 +24,7 @@ their logs in .services/log. Each clone has a set of its own. Variables that cha
 
   CONNECTD_SERVICES_DIR     the folder for logs and for what is up, instead of .services
   CONNECTD_SERVICES_CACHE   the folder for what is fetched
+  CONNECTD_SERVICES_TLS     a folder with cert.pem and key.pem: MySQL and MariaDB have that certificate and demand TLS
   CONNECTD_SERVICES_OWNER   a process: the set that `up` makes is removed some time after this has ended
 USAGE
 }

@@ -25,7 +25,8 @@ made, the plan of the very fetch that a daemon runs, rights, clocks, NOTIFY, lon
 the sink: its program, its settings, and whether it can be opened and reaches its destination.
 
 It changes nothing in the database, sends no record, and may be run beside daemons. Where a daemon of this machine has the
-sink open, that is taken for an answer; else doctor opens it for a moment as a daemon would, so a file sink makes its file.
+sink open, that is taken for an answer; else doctor opens it for a moment as a daemon would, so a file sink makes its file,
+and a rabbitmq sink with declare: active what its topology lists.
 
 Exit code 0: no problem; there may be warnings. 1: problems.`,
 		bind: func(p *program, fs *flag.FlagSet) func(context.Context, []string) error {

@@ -5,9 +5,11 @@ import (
 	"flag"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/core/config"
+	"github.com/connectd/connectd/core/outbox"
 )
 
 func initCommand() *command {
@@ -32,7 +34,7 @@ takes them as sent.`,
 				case *partitions < 0:
 					return usagef("--partitions is %d, must not be negative", *partitions)
 				}
-				return p.initialise(ctx, sel, initOptions{*existing, *partitions}, *printOnly)
+				return p.initialise(ctx, sel, initOptions{existing: *existing, partitions: *partitions}, *printOnly)
 			}
 		},
 	}
@@ -57,7 +59,19 @@ func (p *program) initialise(ctx context.Context, sel *selection, o initOptions,
 }
 
 func (p *program) initialiseOne(ctx context.Context, c config.Connector, o initOptions, printOnly bool) error {
-	steps, apply, err := plan(ctx, c, o)
+	var mu sync.Mutex
+	o.tell = func(text string) {
+		mu.Lock()
+		defer mu.Unlock()
+		fmt.Fprintf(p.stderr, "%s: %s\n", c.Name, strings.ReplaceAll(text, "\n", " "))
+	}
+	var steps core.Plan
+	var apply func(context.Context) error
+	looking := func(context.Context) string { return "still looking at the table, which is large or locked" }
+	err := outbox.Watch(ctx, o.tell, looking, func() (err error) {
+		steps, apply, err = plan(ctx, c, o)
+		return err
+	})
 	if err != nil {
 		return err
 	}

@@ -52,6 +52,8 @@ func TestSourceSettingsAreDocumented(t *testing.T) {
 	sample := map[string]string{
 		"dsn": "dsn: x", "path": "path: ./x.db", "columns": "columns: {key: k}", "header_columns": "header_columns: {a: b}", "notify": "notify: trigger", "max_transaction": "max_transaction: 1m",
 		"table": "table: t", "poll.min": "poll: {min: 1s, max: 2s}", "poll.max": "poll: {max: 1s}",
+		"tls.ca_file": "tls: {ca_file: x}", "tls.cert_file": "tls: {cert_file: x, key_file: y}", "tls.key_file": "tls: {cert_file: x, key_file: y}",
+		"tls.server_name": "tls: {server_name: x}", "tls.min_version": "tls: {min_version: '1.3'}", "tls.insecure_skip_verify": "tls: {insecure_skip_verify: true}",
 	}
 	defaults := sourceDefaults(t)
 	for _, plugin := range sourcePages {

@@ -31,8 +31,9 @@ type sourceKind struct {
 
 // initOptions is what only a person can answer.
 type initOptions struct {
-	existing   string // what the rows of an adopted table are; "" when nobody said
-	partitions int    // of a table that has none yet; 0: the source's default
+	existing   string            // what the rows of an adopted table are; "" when nobody said
+	partitions int               // of a table that has none yet; 0: the source's default
+	tell       func(text string) // is told what init waits for
 }
 
 // sourceKinds are the kinds by the name that source.plugin gives.
@@ -61,7 +62,7 @@ func sourceKinds() map[string]sourceKind {
 				return postgres.Open(ctx, postgresConfig(c, log))
 			},
 			plan: func(ctx context.Context, c config.Connector, o initOptions) (core.Plan, func(context.Context) error, error) {
-				cfg, opt := postgresConfig(c, nil), postgres.InitOptions{Existing: o.existing, Partitions: o.partitions}
+				cfg, opt := postgresConfig(c, nil), postgres.InitOptions{Existing: o.existing, Partitions: o.partitions, Tell: o.tell}
 				steps, err := postgres.Plan(ctx, cfg, opt)
 				return steps, func(ctx context.Context) error { return postgres.Apply(ctx, cfg, opt, steps) }, err
 			},
@@ -75,7 +76,7 @@ func sourceKinds() map[string]sourceKind {
 				return mysql.Open(ctx, mysqlConfig(c))
 			},
 			plan: func(ctx context.Context, c config.Connector, o initOptions) (core.Plan, func(context.Context) error, error) {
-				cfg, opt := mysqlConfig(c), mysql.InitOptions{Existing: o.existing, Partitions: o.partitions}
+				cfg, opt := mysqlConfig(c), mysql.InitOptions{Existing: o.existing, Partitions: o.partitions, Tell: o.tell}
 				steps, err := mysql.Plan(ctx, cfg, opt)
 				return steps, func(ctx context.Context) error { return mysql.Apply(ctx, cfg, opt, steps) }, err
 			},
@@ -130,7 +131,7 @@ func postgresConfig(c config.Connector, log *slog.Logger) postgres.Config {
 
 func mysqlConfig(c config.Connector) mysql.Config {
 	return mysql.Config{
-		DSN: c.Source.DSN.Reveal(), Table: c.Source.Table, Columns: c.Source.Columns, HeaderColumns: headerColumns(c),
+		DSN: c.Source.DSN.Reveal(), TLS: c.Source.TLS, Table: c.Source.Table, Columns: c.Source.Columns, HeaderColumns: headerColumns(c),
 		DeletePublished: deletesPublished(c), MaxTransaction: time.Duration(c.Source.MaxTransaction),
 	}
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/connectd/connectd/plugins"
 	"github.com/connectd/connectd/plugins/host"
 	"github.com/connectd/connectd/sinks/file"
+	"github.com/connectd/connectd/sinks/kafka"
+	"github.com/connectd/connectd/sinks/rabbitmq"
 	"github.com/connectd/connectd/sinks/webhook"
 )
 
@@ -25,6 +27,14 @@ import (
 func bundled() map[string]func(log *slog.Logger, dir string) core.Sink {
 	return map[string]func(*slog.Logger, string) core.Sink{
 		"file": func(log *slog.Logger, dir string) core.Sink { return file.New(log, dir) },
+		"kafka": func(log *slog.Logger, dir string) core.Sink {
+			release, _ := build()
+			return kafka.New(log, kafka.Options{Connector: plugins.Connector(), Dir: dir, Version: release})
+		},
+		"rabbitmq": func(log *slog.Logger, dir string) core.Sink {
+			release, _ := build()
+			return rabbitmq.New(log, rabbitmq.Options{Connector: plugins.Connector(), Dir: dir, Version: release})
+		},
 		"webhook": func(log *slog.Logger, dir string) core.Sink {
 			release, _ := build()
 			return webhook.New(log, webhook.Options{Connector: plugins.Connector(), Dir: dir, Version: release})

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -16,9 +17,7 @@ import (
 var (
 	connectorName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 	pluginName    = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
-	// identifier is what databases take as a name when it is quoted, less what could end the quotes.
-	identifier = regexp.MustCompile(`^[\p{L}_][\p{L}\p{N}_$-]{0,63}$`)
-	digest     = regexp.MustCompile(`^[0-9A-Fa-f]{64}$`)
+	digest        = regexp.MustCompile(`^[0-9A-Fa-f]{64}$`)
 )
 
 // columns are the keys of source.columns; true marks those that a table may lack.
@@ -66,22 +65,44 @@ func (d *checker) source(s *Source) {
 		d.wrong(s.DSN.Reveal() == "", "/source/dsn", "is required for %s", s.Plugin)
 		d.wrong(s.Path != "", "/source/path", "is for sqlite; %s needs source.dsn", s.Plugin)
 	}
-	if s.Plugin == "sqlite" {
-		d.wrong(!identifier.MatchString(s.Table), "/source/table", "must be the name of a table, without quotes")
-	} else {
-		names := strings.Split(s.Table, ".")
-		bad := len(names) > 2 || slices.ContainsFunc(names, func(n string) bool { return !identifier.MatchString(n) })
-		d.wrong(bad, "/source/table", "must be the name of a table, or schema.table, without quotes")
+	_, readable := s.tableParts()
+	switch quote, server := nameQuotes[s.Plugin]; {
+	case server:
+		d.wrong(!readable, "/source/table", "must be the name of a table, or schema.table; a name that has a full stop is put in %c%[1]c", quote)
+	default:
+		d.wrong(!readable || strings.Contains(s.Table, "."), "/source/table", "must be the name of a table, without a full stop")
 	}
+	d.tls(s)
 	d.columns(s)
 	for _, header := range slices.Sorted(maps.Keys(s.HeaderColumns)) {
 		at, column := "/source/header_columns/"+settings.Escape(header), s.HeaderColumns[header]
 		d.wrong(header == "", at, "must have the name of a header before the colon")
-		d.wrong(!identifier.MatchString(column), at, "must be the name of a column, without quotes")
+		d.wrong(!plainName(column), at, "must be the name of a column, as the table has it")
 	}
 	d.wrong(s.Notify != "" && s.Plugin != "postgres", "/source/notify", "is for postgres")
 	d.wrong(s.MaxTransaction != 0 && s.Plugin != "mysql", "/source/max_transaction", "is for mysql")
 	d.wrong(s.Poll.Max > 0 && s.Poll.Min > s.Poll.Max, "/source/poll/min", "must not be above source.poll.max, %s", s.Poll.Max)
+}
+
+// tls makes the paths of the files absolute, and checks them. Certificates that are not looked at are for doctor to warn of.
+func (d *checker) tls(s *Source) {
+	if s.TLS == nil {
+		return
+	}
+	switch s.Plugin {
+	case "sqlite":
+		d.wrong(true, "/source/tls", "is not for sqlite, which reads a file")
+		return
+	case "postgres":
+		d.wrong(true, "/source/tls", "is for mysql; postgres has it in source.dsn: sslmode, sslrootcert, sslcert and sslkey")
+		return
+	}
+	if dir, err := os.Getwd(); err == nil {
+		s.TLS.Resolve(dir)
+	}
+	for _, diagnostic := range s.TLS.Check("/source/tls") {
+		d.wrong(!diagnostic.Warning, diagnostic.Pointer, "%s", diagnostic.Message)
+	}
 }
 
 func (d *checker) columns(s *Source) {
@@ -100,8 +121,8 @@ func (d *checker) columns(s *Source) {
 		case name == nil:
 			d.wrong(!optional, at, "must be the name of a column; this one cannot be absent")
 			continue
-		case !identifier.MatchString(*name):
-			d.wrong(true, at, "must be the name of a column, without quotes")
+		case !plainName(*name):
+			d.wrong(true, at, "must be the name of a column, as the table has it")
 			continue
 		}
 		other := used[*name]

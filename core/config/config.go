@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core/settings"
+	"github.com/connectd/connectd/core/tlsfiles"
 )
 
 // Config is what the YAML files say together.
@@ -44,8 +45,10 @@ type Connector struct {
 type Source struct {
 	Plugin string          `json:"plugin" required:"true" enum:"postgres,mysql,sqlite" doc:"the kind of database"`
 	DSN    settings.Secret `json:"dsn" doc:"where the server is and how to log in"`
-	Path   string          `json:"path" doc:"the SQLite file; relative to the daemon's working directory"`
-	Table  string          `json:"table" default:"outbox" min:"1" max:"128" doc:"the outbox table, with its schema where it needs one"`
+	// TLS is for mysql; nil: what the DSN says. The files' paths are absolute once the file has been read.
+	TLS   *tlsfiles.Settings `json:"tls" doc:"on mysql: {} for TLS with the system's certificates; absent: what the dsn says"`
+	Path  string             `json:"path" doc:"the SQLite file; relative to the daemon's working directory"`
+	Table string             `json:"table" default:"outbox" min:"1" max:"300" doc:"the outbox table, with its schema where it needs one; a name that has a full stop is quoted as the database does"`
 	// Columns maps the default names to the table's own; nil stands for a column that the table does not have.
 	Columns map[string]*string `json:"columns" doc:"the table's own names of columns; null for an optional column it does not have"`
 	// HeaderColumns maps names of headers to columns.

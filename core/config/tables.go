@@ -46,11 +46,12 @@ func (s *Source) identity() string {
 	default:
 		return ""
 	}
-	table := s.Table
-	switch s.Plugin {
-	case "postgres":
-		table = strings.TrimPrefix(table, "public.")
-	default:
+	parts, _ := s.tableParts()
+	if s.Plugin == "postgres" && len(parts) == 2 && parts[0] == "public" {
+		parts = parts[1:]
+	}
+	table := strings.Join(parts, "\x00")
+	if s.Plugin != "postgres" {
 		// SQLite ignores case; whether MySQL does depends on the server's file system.
 		table = strings.ToLower(table)
 	}

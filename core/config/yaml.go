@@ -41,7 +41,7 @@ func parseYAML(file string, data []byte) (root ast.Node, problem *Problem) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	// The lexer counts lines that end in CR LF twice.
 	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
-	all := lexer.Tokenize(string(data))
+	all := joinScalars(lexer.Tokenize(string(data)))
 	if tk := tooDeep(all); tk != nil {
 		return nil, &Problem{Pos: place(file, tk), Message: fmt.Sprintf("the YAML is nested deeper than %d", maxDepth)}
 	}

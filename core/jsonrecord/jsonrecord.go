@@ -101,3 +101,21 @@ func appendName(dst []byte, name string) []byte {
 	dst = append(dst, name...)
 	return append(dst, `":`...)
 }
+
+// AppendString adds a JSON string. Bytes that are no UTF-8 become U+FFFD, since JSON cannot hold them.
+func AppendString(dst []byte, s string) []byte {
+	plain := utf8.ValidString(s)
+	for i := 0; plain && i < len(s); i++ {
+		plain = s[i] >= ' ' && s[i] != '"' && s[i] != '\\'
+	}
+	if plain {
+		dst = append(dst, '"')
+		dst = append(dst, s...)
+		return append(dst, '"')
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic("a string that JSON cannot hold: " + err.Error()) // there is none
+	}
+	return append(dst, text...)
+}

@@ -30,3 +30,17 @@ func TestPayload(t *testing.T) {
 		}
 	}
 }
+
+func TestString(t *testing.T) {
+	for s, want := range map[string]string{
+		"":                      `""`,
+		"plain ü €😀 <&> \u2028": "\"plain ü €😀 <&> \u2028\"",
+		"a\"b\\c":               `"a\"b\\c"`,
+		"a\nb\x00":              `"a\nb\u0000"`,
+		"a\xffb":                "\"a\\ufffdb\"",
+	} {
+		if got := string(jsonrecord.AppendString([]byte("x"), s)); got != "x"+want {
+			t.Errorf("%q is %s, want x%s", s, got, want)
+		}
+	}
+}

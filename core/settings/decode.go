@@ -79,8 +79,8 @@ func (d *decoder) structure(at string, v reflect.Value, obj *object) {
 			continue
 		}
 		f := all[i]
-		if d.value(below, v.Field(f.index), obj.values[name]) {
-			d.check(below, f, v.Field(f.index))
+		if d.value(below, v.FieldByIndex(f.index), obj.values[name]) {
+			d.check(below, f, v.FieldByIndex(f.index))
 		}
 	}
 	for _, f := range all {
@@ -91,7 +91,7 @@ func (d *decoder) structure(at string, v reflect.Value, obj *object) {
 			d.wrong(at+"/"+Escape(f.name), "is required")
 			continue
 		}
-		d.fallback(f, v.Field(f.index))
+		d.fallback(f, v.FieldByIndex(f.index))
 	}
 }
 
@@ -107,7 +107,7 @@ func (d *decoder) fallback(f field, v reflect.Value) {
 	if v.Kind() == reflect.Struct && !isText(v.Type()) {
 		// What is required inside counts only when the whole is there.
 		for _, inner := range fields(v.Type()) {
-			d.fallback(inner, v.Field(inner.index))
+			d.fallback(inner, v.FieldByIndex(inner.index))
 		}
 	}
 }

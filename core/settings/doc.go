@@ -14,8 +14,9 @@
 //	}
 //
 // Fields may be strings, bools, integers, floats, structs, slices, maps with string keys, pointers to any of these
-// (absent or null: nil), Duration, Bytes, Secret, and types with an UnmarshalText method (Numeric ones take bare numbers too). A field needs a json tag with
-// its name; json:"-" leaves it alone. The other tags:
+// (absent or null: nil), Duration, Bytes, Secret, and types with an UnmarshalText method (Numeric ones take bare numbers
+// too). A field needs a json tag with its name; json:"-" leaves it alone. The fields of an embedded struct without a tag
+// are settings of the struct that embeds it. The other tags:
 //
 //   - required:"true": the key must be there, and a string, list, map or secret must not be empty.
 //   - default:"x": the value when the key is absent; for scalars only. Without it the field keeps what it held.

@@ -4,6 +4,7 @@ import (
 	"encoding"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -11,7 +12,7 @@ import (
 // field is one setting: where it is in the struct and what its tags say.
 type field struct {
 	name     string
-	index    int
+	index    []int // through the structs that it is embedded by
 	typ      reflect.Type
 	required bool
 	fallback string // the default tag
@@ -43,7 +44,8 @@ func isText(t reflect.Type) bool { return reflect.PointerTo(t).Implements(textTy
 // isNumeric says whether a bare number will do for one of these too.
 func isNumeric(t reflect.Type) bool { return reflect.PointerTo(t).Implements(numericType) }
 
-// fields reads the tags of a struct type. A mistake in them is the author's, so it panics.
+// fields reads the tags of a struct type, those of structs that it embeds included. A mistake in them is the author's, so
+// it panics.
 func fields(t reflect.Type) []field {
 	var all []field
 	for i := range t.NumField() {
@@ -52,10 +54,17 @@ func fields(t reflect.Type) []field {
 		if name == "-" || !sf.IsExported() {
 			continue
 		}
+		if name == "" && sf.Anonymous && sf.Type.Kind() == reflect.Struct && !isText(sf.Type) {
+			for _, f := range fields(sf.Type) {
+				f.index = append([]int{i}, f.index...)
+				all = append(all, f)
+			}
+			continue
+		}
 		if name == "" {
 			panic(fmt.Sprintf("settings: field %s.%s needs a json tag with a name", t, sf.Name))
 		}
-		f := field{name: name, index: i, typ: sf.Type, doc: sf.Tag.Get("doc"), required: sf.Tag.Get("required") == "true"}
+		f := field{name: name, index: []int{i}, typ: sf.Type, doc: sf.Tag.Get("doc"), required: sf.Tag.Get("required") == "true"}
 		f.fallback, f.hasFall = sf.Tag.Lookup("default")
 		if enum, ok := sf.Tag.Lookup("enum"); ok {
 			f.enum = strings.Split(enum, ",")
@@ -63,6 +72,11 @@ func fields(t reflect.Type) []field {
 		f.min, f.minText = f.bound(sf.Tag, "min")
 		f.max, f.maxText = f.bound(sf.Tag, "max")
 		all = append(all, f)
+	}
+	for i, name := range names(all) {
+		if slices.Contains(names(all[:i]), name) {
+			panic(fmt.Sprintf("settings: %s has two fields %q", t, name))
+		}
 	}
 	return all
 }

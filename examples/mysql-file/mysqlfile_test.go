@@ -1,37 +1,26 @@
 package mysqlfile
 
 import (
-	"bytes"
-	"context"
-	"crypto/rand"
-	"database/sql"
 	"encoding/json"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	_ "github.com/go-sql-driver/mysql"
+	"github.com/connectd/connectd/examples/exampletest"
+	"github.com/connectd/connectd/scripts/services"
 )
 
 // TestRun runs the example as its reader does, on a database of its own on each kind of server.
 func TestRun(t *testing.T) {
-	for kind, variable := range map[string]string{"mysql": "CONNECTD_TEST_MYSQL_DSN", "mariadb": "CONNECTD_TEST_MARIADB_DSN"} {
-		t.Run(kind, func(t *testing.T) { run(t, kind, database(t, variable)) })
+	for kind, server := range map[string]func(testing.TB) string{"mysql": services.MySQL, "mariadb": services.MariaDB} {
+		t.Run(kind, func(t *testing.T) { run(t, kind, exampletest.MySQLDatabase(t, server(t))) })
 	}
 }
 
 func run(t *testing.T, kind, dsn string) {
-	before := names(t)
-	out := script(t, kind, "FLOW_DSN="+dsn)
-	for _, want := range []string{"commands: ok", "ADD COLUMN `state`", "have not been sent", "reserve of r3: rolled back", "running"} {
-		if !strings.Contains(out, want) {
-			t.Errorf("%q is missing in\n%s", want, out)
-		}
-	}
+	out := exampletest.Run(t, []string{"FLOW_DSN=" + dsn}, kind)
+	exampletest.Want(t, out, "commands: ok", "ADD COLUMN `state`", "have not been sent", "reserve of r3: rolled back", "running")
 	arrived := map[string][]string{}
 	for line := range strings.Lines(out) {
 		var command struct {
@@ -59,64 +48,4 @@ func run(t *testing.T, kind, dsn string) {
 			t.Errorf("of %s arrived %v, want %v\n%s", key, arrived[key], want, out)
 		}
 	}
-	if after := names(t); !slices.Equal(before, after) {
-		t.Errorf("the example left files behind: %v, was %v", after, before)
-	}
-}
-
-// database makes one on a server of the tests, for this test alone, and returns its DSN.
-func database(t *testing.T, variable string) string {
-	t.Helper()
-	dsn := os.Getenv(variable)
-	switch {
-	case dsn != "":
-	case os.Getenv("CONNECTD_TEST_SERVICES") == "1":
-		t.Fatalf("%s is not set, and CONNECTD_TEST_SERVICES=1 demands the server", variable)
-	default:
-		t.Skipf("needs a server: %s is not set (run.sh alone starts one, make test as well)", variable)
-	}
-	db, err := sql.Open("mysql", dsn)
-	if err != nil {
-		t.Fatal(variable + " is no DSN")
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	name := "connectd_example_" + strings.ToLower(rand.Text())
-	if _, err := db.ExecContext(t.Context(), "CREATE DATABASE "+name); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if _, err := db.ExecContext(context.WithoutCancel(t.Context()), "DROP DATABASE "+name); err != nil {
-			t.Error(err)
-		}
-	})
-	return dsn[:strings.LastIndexByte(dsn, '/')+1] + name
-}
-
-// script runs run.sh and fails when it fails or leaves processes behind.
-func script(t *testing.T, kind string, env ...string) string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // it builds the programs
-	defer cancel()
-	var out bytes.Buffer
-	cmd := exec.CommandContext(ctx, "sh", "run.sh", kind)
-	cmd.Env, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = append(os.Environ(), env...), &out, &out, 10*time.Second
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	err := cmd.Run()
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what a script that failed has left
-	if err != nil {
-		t.Fatalf("%v\n%s", err, &out)
-	}
-	return out.String()
-}
-
-func names(t *testing.T) (list []string) {
-	t.Helper()
-	entries, err := os.ReadDir(".")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		list = append(list, e.Name())
-	}
-	return list
 }

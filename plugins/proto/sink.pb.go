@@ -653,7 +653,7 @@ type Record struct {
 	Keyed         bool                   `protobuf:"varint,3,opt,name=keyed,proto3" json:"keyed,omitempty"` // false: no key, no order
 	Route         string                 `protobuf:"bytes,4,opt,name=route,proto3" json:"route,omitempty"`
 	Type          string                 `protobuf:"bytes,5,opt,name=type,proto3" json:"type,omitempty"`
-	Payload       []byte                 `protobuf:"bytes,6,opt,name=payload,proto3" json:"payload,omitempty"`
+	Payload       []byte                 `protobuf:"bytes,6,opt,name=payload,proto3,oneof" json:"payload,omitempty"`                 // not there: NULL, which is not the same as empty
 	Headers       []*Header              `protobuf:"bytes,7,rep,name=headers,proto3" json:"headers,omitempty"`                       // in order
 	CreatedUs     int64                  `protobuf:"varint,8,opt,name=created_us,json=createdUs,proto3" json:"created_us,omitempty"` // microseconds since 1970, UTC
 	Seq           int64                  `protobuf:"varint,9,opt,name=seq,proto3" json:"seq,omitempty"`                              // the row's place in its table's order
@@ -1151,14 +1151,14 @@ const file_sink_proto_rawDesc = "" +
 	"\vOpenRequest\"\x0e\n" +
 	"\fOpenResponse\"D\n" +
 	"\x0eDeliverRequest\x122\n" +
-	"\arecords\x18\x01 \x03(\v2\x18.connectd.sink.v1.RecordR\arecords\"\x9f\x02\n" +
+	"\arecords\x18\x01 \x03(\v2\x18.connectd.sink.v1.RecordR\arecords\"\xb0\x02\n" +
 	"\x06Record\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x14\n" +
 	"\x05keyed\x18\x03 \x01(\bR\x05keyed\x12\x14\n" +
 	"\x05route\x18\x04 \x01(\tR\x05route\x12\x12\n" +
-	"\x04type\x18\x05 \x01(\tR\x04type\x12\x18\n" +
-	"\apayload\x18\x06 \x01(\fR\apayload\x122\n" +
+	"\x04type\x18\x05 \x01(\tR\x04type\x12\x1d\n" +
+	"\apayload\x18\x06 \x01(\fH\x00R\apayload\x88\x01\x01\x122\n" +
 	"\aheaders\x18\a \x03(\v2\x18.connectd.sink.v1.HeaderR\aheaders\x12\x1d\n" +
 	"\n" +
 	"created_us\x18\b \x01(\x03R\tcreatedUs\x12\x10\n" +
@@ -1167,7 +1167,9 @@ const file_sink_proto_rawDesc = "" +
 	"deliveries\x18\n" +
 	" \x01(\rR\n" +
 	"deliveries\x12\x14\n" +
-	"\x05epoch\x18\v \x01(\x03R\x05epoch\"2\n" +
+	"\x05epoch\x18\v \x01(\x03R\x05epochB\n" +
+	"\n" +
+	"\b_payload\"2\n" +
 	"\x06Header\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\"l\n" +
@@ -1277,6 +1279,7 @@ func file_sink_proto_init() {
 	if File_sink_proto != nil {
 		return
 	}
+	file_sink_proto_msgTypes[10].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -134,10 +134,12 @@ mysql_create() {
 }
 
 mysql_run() {
+	mysql_family_tls mysql
 	become "${mysqld[@]}" --datadir="$home/mysql/data" --tmpdir="$home/mysql/tmp" --innodb-redo-log-capacity=32M \
 		--port="$mysql_port" --mysqlx=OFF --bind-address=127.0.0.1 --socket="$home/mysql/socket" --secure-file-priv= \
 		--init-file="$home/mysql/users.sql" --max-connections=200 --max-connect-errors=1000000 \
-		--max-allowed-packet=64M --performance-schema=OFF --innodb-buffer-pool-size=64M --innodb-log-buffer-size=8M --table-open-cache=400
+		--max-allowed-packet=64M --performance-schema=OFF --innodb-buffer-pool-size=64M --innodb-log-buffer-size=8M --table-open-cache=400 \
+		"${tls[@]}"
 }
 
 # Read at each start. Everything that a test could want to do is allowed.
@@ -148,6 +150,15 @@ mysql_family_users() {
 		GRANT ALL PRIVILEGES ON *.* TO connectd@'%' WITH GRANT OPTION;
 		DROP USER IF EXISTS root@localhost;
 	SQL
+}
+
+# mysql_family_tls NAME: with a certificate, the server refuses whoever does not speak TLS. Its user may not be the one that
+# owns the files.
+mysql_family_tls() {
+	tls=()
+	[[ ${CONNECTD_SERVICES_TLS:-} ]] || return 0
+	install -m 444 "$CONNECTD_SERVICES_TLS/cert.pem" "$CONNECTD_SERVICES_TLS/key.pem" "$home/$1"
+	tls=(--ssl-cert="$home/$1/cert.pem" --ssl-key="$home/$1/key.pem" --require-secure-transport=ON)
 }
 
 mysql_ready() { greets "$mysql_port"; }
@@ -195,10 +206,11 @@ mariadb_create() {
 }
 
 mariadb_run() {
+	mysql_family_tls mariadb
 	become "${mariadbd[@]}" --datadir="$home/mariadb/data" --tmpdir="$home/mariadb/tmp" --innodb-log-file-size=32M \
 		--port="$mariadb_port" --bind-address=127.0.0.1 --socket="$home/mariadb/socket" \
 		--init-file="$home/mariadb/users.sql" --max-connections=200 --max-connect-errors=1000000 \
-		--max-allowed-packet=64M --innodb-buffer-pool-size=64M
+		--max-allowed-packet=64M --innodb-buffer-pool-size=64M "${tls[@]}"
 }
 
 mariadb_ready() { greets "$mariadb_port"; }

@@ -20,6 +20,7 @@ type Servers struct {
 	t       testing.TB
 	script  string
 	dir     string
+	tls     string // folder of a certificate, "" for none
 	address map[string]string
 }
 
@@ -28,7 +29,19 @@ type Servers struct {
 // a broker. They are gone when the test ends. It skips and fails as Postgres does.
 func Own(t testing.TB, names ...string) *Servers {
 	t.Helper()
-	s := &Servers{t: t, script: shared(t, "CONNECTD_TEST_SERVICES_SH"), dir: t.TempDir(), address: map[string]string{}}
+	return own(t, "", names...)
+}
+
+// OwnTLS is Own for "mysql" and "mariadb" with the certificate cert.pem and the key key.pem in dir. They refuse
+// connections without TLS.
+func OwnTLS(t testing.TB, dir string, names ...string) *Servers {
+	t.Helper()
+	return own(t, dir, names...)
+}
+
+func own(t testing.TB, tls string, names ...string) *Servers {
+	t.Helper()
+	s := &Servers{t: t, script: shared(t, "CONNECTD_TEST_SERVICES_SH"), dir: t.TempDir(), tls: tls, address: map[string]string{}}
 	t.Cleanup(func() { s.run("down") })
 	s.run("up", names...)
 	for line := range strings.Lines(s.run("env")) {
@@ -92,7 +105,7 @@ func (s *Servers) run(command string, args ...string) string {
 	cmd := exec.CommandContext(ctx, s.script, append([]string{command}, args...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = time.Minute
-	cmd.Env = append(os.Environ(), "CONNECTD_SERVICES_DIR="+s.dir, fmt.Sprintf("CONNECTD_SERVICES_OWNER=%d", os.Getpid()))
+	cmd.Env = append(os.Environ(), "CONNECTD_SERVICES_DIR="+s.dir, fmt.Sprintf("CONNECTD_SERVICES_OWNER=%d", os.Getpid()), "CONNECTD_SERVICES_TLS="+s.tls)
 	var words bytes.Buffer
 	cmd.Stderr = &words
 	out, err := cmd.Output()

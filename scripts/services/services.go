@@ -9,7 +9,8 @@
 //
 // All tests share these servers, and packages are tested at the same time: a test makes its own databases, topics and
 // queues under names of its own and removes them, and leaves the server's settings alone. A test that stops a server, or
-// changes it for everybody, takes one for itself with Own.
+// changes it for everybody, takes one for itself with Own. One that takes a server away from its own client alone puts
+// package proxy between them.
 package services
 
 import (

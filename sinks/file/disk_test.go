@@ -57,7 +57,9 @@ func onto(t *testing.T, path string, disk target) *Sink {
 	w := newWriter(*s.config, nil, slog.New(slog.DiscardHandler))
 	w.target = disk
 	go w.run()
-	s.writer = w
+	if err := s.life.Open(func() (*writer, error) { return w, nil }); err != nil {
+		t.Fatal(err)
+	}
 	return s
 }
 

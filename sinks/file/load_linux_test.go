@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/connectd/connectd/core"
 )
@@ -66,11 +67,14 @@ func TestRotationUnderLoad(t *testing.T) {
 	stop, rotated := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(rotated)
+		// Slow enough that something is written between two of them, and quick enough to hit calls.
+		turn := time.NewTicker(time.Millisecond / 2)
+		defer turn.Stop()
 		for i := 0; ; i++ {
 			select {
 			case <-stop:
 				return
-			default:
+			case <-turn.C:
 			}
 			to := fmt.Sprintf("%s.%d", path, i)
 			if os.Rename(path, to) == nil { // there may be no new file yet

@@ -3,7 +3,6 @@ package file
 import (
 	"errors"
 	"io/fs"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -48,19 +47,11 @@ func parse(data []byte, dir string) (config, []core.Diagnostic) {
 	if len(diagnostics) > 0 || c.Path == logStream {
 		return c, diagnostics
 	}
-	wrong := func(message string) {
-		diagnostics = append(diagnostics, core.Diagnostic{Pointer: "/path", Message: message})
+	if strings.HasSuffix(c.Path, "/") {
+		return c, []core.Diagnostic{{Pointer: "/path", Message: "names a directory; add the file's name"}}
 	}
-	switch {
-	case strings.ContainsRune(c.Path, 0):
-		wrong("must not contain a NUL character")
-	case strings.HasSuffix(c.Path, "/"):
-		wrong("names a directory; add the file's name")
-	case filepath.IsAbs(c.Path):
-	case dir == "":
-		wrong("must be absolute, beginning with /")
-	default:
-		c.Path = filepath.Join(dir, c.Path)
-	}
-	return c, diagnostics
+	settings.Absolute(dir, &c.Path)
+	var p settings.Problems
+	p.Path("/path", c.Path)
+	return c, p
 }

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/lifetime"
 	"github.com/connectd/connectd/core/settings"
 )
 
@@ -29,7 +30,7 @@ type Sink struct {
 
 	mu     sync.Mutex
 	config *config // nil until Configure succeeded
-	writer *writer // nil unless open
+	life   *lifetime.Of[*writer]
 }
 
 var _ core.Sink = (*Sink)(nil)
@@ -37,7 +38,10 @@ var _ core.Sink = (*Sink)(nil)
 // New returns a sink that still has to be configured. A relative path is taken from dir; with dir "" it is refused,
 // because a sink's process has a working directory that is removed when it ends. The sink logs what it repairs.
 func New(log *slog.Logger, dir string) *Sink {
-	return &Sink{dir: dir, stream: os.Stderr, log: log, buffers: sync.Pool{New: func() any { return new([]byte) }}}
+	return &Sink{
+		dir: dir, stream: os.Stderr, log: log, buffers: sync.Pool{New: func() any { return new([]byte) }},
+		life: lifetime.New("the file sink", (*writer).end),
+	}
 }
 
 // Describe gives the name, the settings' schema and no limits.
@@ -59,29 +63,29 @@ func (s *Sink) Configure(_ context.Context, data []byte) ([]core.Diagnostic, err
 // Open opens the file, or creates it, and locks it.
 func (s *Sink) Open(ctx context.Context) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.config == nil {
+	config := s.config
+	s.mu.Unlock()
+	if config == nil {
 		return errors.New("the file sink was opened before it was configured")
 	}
-	if s.writer != nil {
-		return errors.New("the file sink is open already")
-	}
-	w := newWriter(*s.config, s.stream, s.log)
-	go w.run() // until end
-	if err := probe(ctx, w); err != nil {
-		_ = w.end(ctx) // there is nothing to flush
-		return err
-	}
-	s.writer = w
-	return nil
+	return s.life.Open(func() (*writer, error) {
+		w := newWriter(*config, s.stream, s.log)
+		go w.run() // until end
+		if err := probe(ctx, w); err != nil {
+			_ = w.end(ctx) // there is nothing to flush
+			return nil, err
+		}
+		return w, nil
+	})
 }
 
 // Health asks whether the file can be opened, is still ours, and whether the disk answers.
 func (s *Sink) Health(ctx context.Context) error {
-	w := s.current()
-	if w == nil {
-		return errors.New("the file sink is not open")
+	w, leave, err := s.life.Enter(ctx)
+	if err != nil {
+		return err
 	}
+	defer leave()
 	return probe(ctx, w)
 }
 
@@ -93,33 +97,16 @@ func probe(ctx context.Context, w *writer) error {
 	return r.err
 }
 
-// Close waits for the write that runs and closes the file.
-func (s *Sink) Close(ctx context.Context) error {
-	s.mu.Lock()
-	w := s.writer
-	s.writer = nil
-	s.mu.Unlock()
-	if w == nil {
-		return nil
-	}
-	return w.end(ctx)
-}
-
-func (s *Sink) current() *writer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.writer
-}
+// Close waits for the writes that run and closes the file.
+func (s *Sink) Close(ctx context.Context) error { return s.life.Close(ctx) }
 
 // Deliver appends the batch, waits until it is durable, and answers the same for all of its records.
 func (s *Sink) Deliver(ctx context.Context, batch []core.Record) ([]core.Outcome, error) {
-	w := s.current()
-	if w == nil {
-		return nil, fmt.Errorf("the file sink is not open: %w", core.ErrNotSent)
-	}
-	if err := ctx.Err(); err != nil {
+	w, leave, err := s.life.Enter(ctx)
+	if err != nil {
 		return nil, fmt.Errorf("%w: %w", core.ErrNotSent, err)
 	}
+	defer leave()
 	if len(batch) == 0 {
 		return nil, nil
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/cloudevents"
 	"github.com/connectd/connectd/core/jsonrecord"
 )
 
@@ -22,7 +23,7 @@ func (c *composer) listBody(h http.Header, batch []core.Record, which []int) (bo
 	begin, between, end := "[", ",", "]"
 	switch {
 	case c.config.Body == bodyCEBatch:
-		h[headerContentType] = []string{"application/cloudevents-batch+json"}
+		h[headerContentType] = []string{cloudevents.BatchJSON}
 	case c.config.Batch.Format == formatNDJSON:
 		h[headerContentType] = []string{c.listType("application/x-ndjson")}
 		begin, between, end = "", "\n", "\n"
@@ -57,13 +58,13 @@ func (c *composer) listType(fallback string) string {
 
 func (c *composer) appendEntry(dst []byte, r *core.Record) ([]byte, error) {
 	if c.config.Body != bodyCEBatch {
-		return jsonrecord.Append(dst, r, c.config.Batch.Format == formatNDJSON, appendString), nil
+		return jsonrecord.Append(dst, r, c.config.Batch.Format == formatNDJSON, jsonrecord.AppendString), nil
 	}
 	contentType, err := c.contentType(r)
 	if err != nil {
 		return dst, err
 	}
-	return c.appendEvent(dst, r, contentType)
+	return c.events.AppendJSON(dst, r, contentType)
 }
 
 // listID is the webhook-id of a list: the same for the same rows in the same order, another for any other list.

@@ -176,7 +176,7 @@ func FuzzRow(f *testing.F) {
 	f.Fuzz(func(t *testing.T, id, key string, payload []byte, name, value string) {
 		r := core.Record{ID: id, Key: key, Keyed: true, Payload: payload, Headers: []core.Header{{Name: name, Value: value}}, Deliveries: 1}
 		for _, oneLine := range []bool{false, true} {
-			row := jsonrecord.Append(nil, &r, oneLine, appendString)
+			row := jsonrecord.Append(nil, &r, oneLine, jsonrecord.AppendString)
 			var got struct {
 				ID, Key       string
 				Headers       map[string]string

@@ -3,12 +3,11 @@ package webhook
 import (
 	"bytes"
 	"compress/gzip"
-	"encoding/json"
 	"fmt"
 	"net/http"
-	"unicode/utf8"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/cloudevents"
 )
 
 // The values of the setting body.
@@ -41,8 +40,8 @@ func (c *composer) body(h http.Header, r *core.Record) ([]byte, error) {
 	case bodyCEBinary:
 		return r.Payload, c.eventHeaders(h, r)
 	case bodyCEStructured:
-		h[headerContentType] = []string{"application/cloudevents+json"}
-		return c.appendEvent(nil, r, contentType)
+		h[headerContentType] = []string{cloudevents.JSON}
+		return c.events.AppendJSON(nil, r, contentType)
 	default:
 		return r.Payload, nil
 	}
@@ -73,28 +72,4 @@ func (c *composer) compressed(h http.Header, body []byte) ([]byte, error) {
 	c.zippers.Put(w)
 	h["Content-Encoding"] = []string{"gzip"}
 	return b.Bytes(), nil
-}
-
-// appendMember adds a string as a member of a JSON object.
-func appendMember(dst []byte, name, value string) []byte {
-	dst = append(dst, `,"`+name+`":`...)
-	return appendString(dst, value)
-}
-
-// appendString adds a JSON string. Bytes that are no UTF-8 become U+FFFD, since JSON cannot hold them.
-func appendString(dst []byte, s string) []byte {
-	plain := utf8.ValidString(s)
-	for i := 0; plain && i < len(s); i++ {
-		plain = s[i] >= ' ' && s[i] != '"' && s[i] != '\\'
-	}
-	if plain {
-		dst = append(dst, '"')
-		dst = append(dst, s...)
-		return append(dst, '"')
-	}
-	text, err := json.Marshal(s)
-	if err != nil {
-		panic("a string that JSON cannot hold: " + err.Error()) // there is none
-	}
-	return append(dst, text...)
 }

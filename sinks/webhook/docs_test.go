@@ -4,18 +4,16 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
-	"maps"
 	"net/http"
 	"os"
-	"reflect"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/settings/settingstest"
 )
 
 func documentation(t *testing.T) string {
@@ -39,62 +37,9 @@ func block(t *testing.T, mark string) string {
 	return text
 }
 
-// settingsOf lists the settings of a struct by their names, and what their tags say of the default: the text, "required",
-// or "" where there is none.
-func settingsOf(t reflect.Type, prefix string, into map[string]string) {
-	for i := range t.NumField() {
-		f := t.Field(i)
-		name := prefix + f.Tag.Get("json")
-		if !f.IsExported() {
-			continue
-		}
-		inner := f.Type
-		if inner.Kind() == reflect.Pointer {
-			inner = inner.Elem()
-		}
-		_, isText := reflect.New(inner).Interface().(interface{ UnmarshalText([]byte) error })
-		switch {
-		case inner.Kind() == reflect.Struct && !isText:
-			settingsOf(inner, name+".", into)
-			continue
-		case inner == reflect.TypeFor[[]signingSecret]():
-			settingsOf(inner.Elem(), name+"[].", into)
-		}
-		into[name] = f.Tag.Get("default")
-		if f.Tag.Get("required") == "true" {
-			into[name] = "required"
-		}
-	}
-}
-
 // TestDocumentedSettings compares the table with the settings, both ways.
 func TestDocumentedSettings(t *testing.T) {
-	settings := map[string]string{}
-	settingsOf(reflect.TypeFor[config](), "", settings)
-	_, table, _ := strings.Cut(documentation(t), "| setting | default | meaning |\n")
-	table, _, _ = strings.Cut(table, "\n\n")
-	documented := map[string]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z0-9_.\\[\\]]+)` \\| (.*?) \\|").FindAllStringSubmatch(table, -1) {
-		if _, twice := documented[m[1]]; twice {
-			t.Errorf("%s is there twice", m[1])
-		}
-		documented[m[1]] = m[2]
-	}
-	groups := map[string]bool{"batch": true, "auth": true, "idempotency_header": true}
-	for _, name := range slices.Sorted(maps.Keys(settings)) {
-		want, got := settings[name], documented[name]
-		if want != "" && want != "required" {
-			want = "`" + want + "`"
-		}
-		if got == "" || want != "" && got != want {
-			t.Errorf("%s has the default %q and is documented with %q", name, want, got)
-		}
-	}
-	for name := range documented {
-		if _, known := settings[name]; !known && !groups[name] {
-			t.Errorf("%s is documented and unknown", name)
-		}
-	}
+	settingstest.Table(t, documentation(t), config{}, "batch", "auth", "idempotency_header")
 }
 
 // documented is the documentation's row, and the time at which it is sent.

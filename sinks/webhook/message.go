@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/core/template"
+	"github.com/connectd/connectd/core/cloudevents"
 	"github.com/connectd/connectd/sinks/webhook/signature"
 )
 
@@ -36,9 +36,8 @@ type composer struct {
 	url        *urlTemplate
 	headers    []headerTemplate
 	forwarding forwarding
-	template   *bodyText          // of body: template
-	source     *template.Template // of CloudEvents
-	kind       *template.Template
+	template   *bodyText // of body: template
+	events     *cloudevents.Mapper
 	signer     *signer
 	names      []headerNames // under which the webhook-id is sent
 	idempotent string        // header with the id; "": none
@@ -49,8 +48,8 @@ type composer struct {
 // is the only thing that can fail.
 func newComposer(c *config, o Options) (*composer, error) {
 	made, problems := compile(c, o.Connector)
-	if problems.refused { // not reached: parse did the same
-		return nil, errors.New(problems.diagnostics[0].Message)
+	if problems.Refused() { // not reached: parse did the same
+		return nil, errors.New(problems.Problems[0].Message)
 	}
 	var err error
 	made.signer, err = newSigner(&c.Signing)

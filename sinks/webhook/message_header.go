@@ -200,3 +200,14 @@ func describe(h http.Header, r *core.Record) {
 		h[headerCreatedAt] = []string{created}
 	}
 }
+
+// eventHeaders adds an event's attributes in binary mode
+// (https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/http-protocol-binding.md). Its datacontenttype
+// is the Content-Type.
+func (c *composer) eventHeaders(h http.Header, r *core.Record) error {
+	all, err := c.events.Attributes(r)
+	for _, a := range all {
+		h[http.CanonicalHeaderKey("ce-"+a.Name)] = []string{signature.PercentEncode(a.Value)}
+	}
+	return err
+}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/connectd/connectd/sinks/webhook/auth"
+	"github.com/connectd/connectd/core/secretfile"
 	"github.com/connectd/connectd/sinks/webhook/signature"
 )
 
@@ -81,7 +81,7 @@ func newSigner(s *signing) (*signer, error) {
 		text := s.Secrets[i].Value.Reveal()
 		if file := s.Secrets[i].File; file != "" {
 			var err error
-			if text, err = auth.File(file)(); err != nil {
+			if text, err = secretfile.File(file)(); err != nil {
 				return nil, fmt.Errorf("read a signing secret: %w", err)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/template"
 )
 
 // hostVaries says whether the scheme, host or port depends on the row.
@@ -45,7 +46,7 @@ func (t *urlTemplate) expand(r *core.Record) (*url.URL, error) {
 		return nil, errPath
 	}
 	if t.query != nil {
-		if u.RawQuery, err = t.query.Expand(r, escapeURL); err != nil {
+		if u.RawQuery, err = t.query.Expand(r, template.EscapeURL); err != nil {
 			return nil, err
 		}
 	}
@@ -58,7 +59,7 @@ func (t *urlTemplate) path(r *core.Record) (string, error) {
 		b = append(b, '/')
 		begin := len(b)
 		var err error
-		if b, err = s.text.Append(b, r, escapeURL); err != nil {
+		if b, err = s.text.Append(b, r, template.EscapeURL); err != nil {
 			return "", err
 		}
 		if made := string(b[begin:]); s.varies && (made == "" || dots(made)) {
@@ -102,21 +103,6 @@ func endpointOf(u *url.URL) string {
 		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
 	}
 	return u.Scheme + "://" + net.JoinHostPort(u.Hostname(), port)
-}
-
-// escapeURL percent-encodes all but the characters that mean nothing anywhere in a URL (RFC 3986 section 2.3).
-func escapeURL(s string) string {
-	const hexDigits = "0123456789ABCDEF"
-	var b strings.Builder
-	for i := range len(s) {
-		c := s[i]
-		if isAlphanumeric(c) || strings.IndexByte("-._~", c) >= 0 {
-			b.WriteByte(c)
-			continue
-		}
-		b.Write([]byte{'%', hexDigits[c>>4], hexDigits[c&15]})
-	}
-	return b.String()
 }
 
 func isAlphanumeric(c byte) bool {

@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/cloudevents"
 	"github.com/connectd/connectd/core/settings"
+	"github.com/connectd/connectd/core/tlsfiles"
 )
 
 // Options are what the sink's process knows beside the settings.
@@ -17,24 +19,24 @@ type Options struct {
 
 // config is the settings. What parse returns is complete: a field that the settings leave out has its default.
 type config struct {
-	URL            string            `json:"url" required:"true" doc:"where requests go: an http or https URL whose host, path and query may have {fields}, or one {field} alone that holds a whole URL"`
-	Method         string            `json:"method" default:"POST" enum:"POST,PUT,PATCH,DELETE" doc:"of the requests"`
-	Headers        map[string]string `json:"headers" max:"64" doc:"headers of each request, by name; values may have {fields}"`
-	ForwardHeaders []string          `json:"forward_headers" max:"64" doc:"the row's headers that go along under their own names, or * for all; default traceparent and tracestate"`
-	Body           string            `json:"body" default:"payload" enum:"payload,template,ce_structured,ce_binary,ce_batch" doc:"what the body is"`
-	BodyTemplate   string            `json:"body_template" doc:"text of the body in the language of Go's text/template, for body: template"`
-	ContentType    string            `json:"content_type" doc:"default: the row's content-type header, else application/json"`
-	CloudEvents    cloudEvents       `json:"cloudevents" doc:"attributes of CloudEvents"`
-	Batch          *batching         `json:"batch" doc:"several rows a request; absent: one"`
-	MaxBodyBytes   settings.Bytes    `json:"max_body_bytes" default:"1MiB" min:"1" max:"64MiB" doc:"largest body, before compression; a record that needs more is never sent"`
-	Compress       string            `json:"compress" default:"none" enum:"none,gzip" doc:"Content-Encoding of the body"`
-	UserAgent      string            `json:"user_agent" doc:"default: connectd/VERSION"`
+	URL            string               `json:"url" required:"true" doc:"where requests go: an http or https URL whose host, path and query may have {fields}, or one {field} alone that holds a whole URL"`
+	Method         string               `json:"method" default:"POST" enum:"POST,PUT,PATCH,DELETE" doc:"of the requests"`
+	Headers        map[string]string    `json:"headers" max:"64" doc:"headers of each request, by name; values may have {fields}"`
+	ForwardHeaders []string             `json:"forward_headers" max:"64" doc:"the row's headers that go along under their own names, or * for all; default traceparent and tracestate"`
+	Body           string               `json:"body" default:"payload" enum:"payload,template,ce_structured,ce_binary,ce_batch" doc:"what the body is"`
+	BodyTemplate   string               `json:"body_template" doc:"text of the body in the language of Go's text/template, for body: template"`
+	ContentType    string               `json:"content_type" doc:"default: the row's content-type header, else application/json"`
+	CloudEvents    cloudevents.Settings `json:"cloudevents" doc:"attributes of CloudEvents"`
+	Batch          *batching            `json:"batch" doc:"several rows a request; absent: one"`
+	MaxBodyBytes   settings.Bytes       `json:"max_body_bytes" default:"1MiB" min:"1" max:"64MiB" doc:"largest body, before compression; a record that needs more is never sent"`
+	Compress       string               `json:"compress" default:"none" enum:"none,gzip" doc:"Content-Encoding of the body"`
+	UserAgent      string               `json:"user_agent" doc:"default: connectd/VERSION"`
 
 	Signing     signing      `json:"signing" doc:"signatures of the requests"`
 	Idempotency *idempotency `json:"idempotency_header" doc:"a header with the row's id beside webhook-id; absent: none"`
 	Auth        *authConfig  `json:"auth" doc:"who the sink is to the receiver; absent: nobody"`
 
-	TLS             tlsConfig         `json:"tls" doc:"of https; default: the system's certificates"`
+	TLS             tlsfiles.Settings `json:"tls" doc:"of https; default: the system's certificates"`
 	Timeouts        timeouts          `json:"timeouts" doc:"of one request"`
 	HTTP2           string            `json:"http2" default:"auto" enum:"auto,off" doc:"auto: where the receiver offers it"`
 	MaxConnsPerHost int               `json:"max_conns_per_host" min:"0" max:"10000" doc:"0: as many as run at once"`
@@ -56,11 +58,6 @@ type config struct {
 	Capture         capture           `json:"capture" doc:"what of a failed request's answer the error shows"`
 
 	target *urlTemplate // URL, read
-}
-
-type cloudEvents struct {
-	Source string `json:"source" default:"/connectd/{connector}" doc:"the events' source, a URI reference; may have {fields}"`
-	Type   string `json:"type" default:"{type}" doc:"the events' type; may have {fields}"`
 }
 
 type batching struct {
@@ -112,15 +109,6 @@ type authConfig struct {
 	SessionToken    settings.Secret `json:"session_token" doc:"sigv4, for temporary keys"`
 }
 
-type tlsConfig struct {
-	CAFile     string `json:"ca_file" doc:"certificates to trust, PEM, instead of the system's"`
-	CertFile   string `json:"cert_file" doc:"client certificate, PEM"`
-	KeyFile    string `json:"key_file" doc:"its key, PEM"`
-	ServerName string `json:"server_name" doc:"name the receiver's certificate must have instead of the host's"`
-	MinVersion string `json:"min_version" default:"1.2" enum:"1.2,1.3" doc:"of TLS"`
-	Insecure   bool   `json:"insecure_skip_verify" default:"false" doc:"accept any certificate"`
-}
-
 type timeouts struct {
 	Connect settings.Duration `json:"connect" min:"1ms" max:"5m" doc:"name resolution and connection; default 5s, or total if that is less"`
 	TLS     settings.Duration `json:"tls" min:"1ms" max:"5m" doc:"TLS handshake; default 5s, or total if that is less"`
@@ -169,10 +157,11 @@ func parse(data []byte, o Options) (config, []core.Diagnostic) {
 	var k checker
 	var err error
 	if c.target, err = parseURL(c.URL, o.Connector); err != nil {
-		k.wrong("/url", "%v", err)
-		return c, k.diagnostics
+		k.Wrong("/url", "%v", err)
+		return c, k.Problems
 	}
 	c.complete(o)
+	c.resolve(o.Dir)
 	k.statuses(&c)
 	k.connections(&c)
 	k.body(&c)
@@ -185,15 +174,15 @@ func parse(data []byte, o Options) (config, []core.Diagnostic) {
 	k.openly(&c)
 	k.strangers(&c)
 	k.names(&c)
-	k.paths(&c, o.Dir)
+	k.secretFiles(&c)
 	composer, problems := compile(&c, o.Connector)
-	if k.add(problems); !k.refused {
+	if k.Add(problems.Problems); !k.Refused() {
 		k.rehearse(composer)
 	}
 	if c.Breaker == nil {
 		c.Breaker = defaults[breaker]()
 	}
-	return c, k.diagnostics
+	return c, k.Problems
 }
 
 // complete fills in the defaults that depend on other settings.
@@ -202,7 +191,7 @@ func (c *config) complete(o Options) {
 		c.UserAgent = strings.TrimRight("connectd/"+o.Version, "/")
 	}
 	if c.ForwardHeaders == nil {
-		c.ForwardHeaders = []string{extTraceParent, extTraceState}
+		c.ForwardHeaders = []string{cloudevents.TraceParent, cloudevents.TraceState}
 	}
 	if c.Body == bodyCEBatch && c.Batch == nil {
 		c.Batch = defaults[batching]()
@@ -230,6 +219,17 @@ func (t *timeouts) complete() {
 		if *phase == 0 {
 			*phase = min(settings.Duration(usual), t.Total)
 		}
+	}
+}
+
+// resolve makes the files' paths absolute, as far as there is a directory that they are relative to.
+func (c *config) resolve(dir string) {
+	c.TLS.Resolve(dir)
+	for i := range c.Signing.Secrets {
+		settings.Absolute(dir, &c.Signing.Secrets[i].File)
+	}
+	if c.Auth != nil {
+		settings.Absolute(dir, &c.Auth.File)
 	}
 }
 

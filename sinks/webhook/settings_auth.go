@@ -38,27 +38,27 @@ func (k *checker) auth(c *config) {
 	a := c.Auth
 	fields, set := authTypes[a.Type], a.set()
 	for _, name := range fields.needs {
-		k.wrongIf(!set[name], "/auth/"+name, "is required with auth.type %s", a.Type)
+		k.WrongIf(!set[name], "/auth/"+name, "is required with auth.type %s", a.Type)
 	}
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		known := slices.Contains(fields.needs, name) || slices.Contains(fields.may, name)
-		k.wrongIf(!known, "/auth/"+name, "is not for auth.type %s", a.Type)
+		k.WrongIf(!known, "/auth/"+name, "is not for auth.type %s", a.Type)
 	}
 	switch a.Type {
 	case "basic":
-		k.wrongIf(strings.Contains(a.Username, ":"), "/auth/username", "must not have a colon, which ends the name in basic authentication")
+		k.WrongIf(strings.Contains(a.Username, ":"), "/auth/username", "must not have a colon, which ends the name in basic authentication")
 	case "bearer":
 		k.either("token", set)
-		k.wrongIf(!fieldText(a.Token.Reveal()), "/auth/token", "has a character that a header cannot hold")
+		k.WrongIf(!fieldText(a.Token.Reveal()), "/auth/token", "has a character that a header cannot hold")
 	case "header":
 		k.either("value", set)
 		k.authHeader(c)
 	case "oauth2":
 		u, err := url.Parse(a.TokenURL)
 		bad := err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil
-		k.wrongIf(set["token_url"] && bad, "/auth/token_url", "must be an http or https URL without user info")
+		k.WrongIf(set["token_url"] && bad, "/auth/token_url", "must be an http or https URL without user info")
 		if set["token_url"] && !bad && u.Scheme == "http" && !loopback(u.Hostname()) {
-			k.warn("/auth/token_url", "begins with http://, so that the client's secret goes over the network for everybody to read")
+			k.Warn("/auth/token_url", "begins with http://, so that the client's secret goes over the network for everybody to read")
 		}
 	}
 }
@@ -67,9 +67,9 @@ func (k *checker) auth(c *config) {
 func (k *checker) either(value string, set map[string]bool) {
 	switch {
 	case set[value] && set["file"]:
-		k.wrong("/auth/file", "is one too many beside auth.%s; leave out one of them", value)
+		k.Wrong("/auth/file", "is one too many beside auth.%s; leave out one of them", value)
 	case !set[value] && !set["file"]:
-		k.wrong("/auth/"+value, "is required, or auth.file")
+		k.Wrong("/auth/"+value, "is required, or auth.file")
 	}
 }
 
@@ -80,9 +80,9 @@ func (k *checker) authHeader(c *config) {
 	switch {
 	case c.Auth.Name == "":
 	case !token(c.Auth.Name):
-		k.wrong("/auth/name", "must be the name of a header")
+		k.Wrong("/auth/name", "must be the name of a header")
 	case reserved != "":
-		k.wrong("/auth/name", "cannot be this header: it %s", reserved)
+		k.Wrong("/auth/name", "cannot be this header: it %s", reserved)
 	}
-	k.wrongIf(!fieldText(c.Auth.Value.Reveal()), "/auth/value", "has a character that a header cannot hold")
+	k.WrongIf(!fieldText(c.Auth.Value.Reveal()), "/auth/value", "has a character that a header cannot hold")
 }

@@ -5,41 +5,17 @@ import (
 	"maps"
 	"net/netip"
 	"net/url"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/settings"
 	"github.com/connectd/connectd/core/template"
+	"github.com/connectd/connectd/core/tlsfiles"
 )
 
 // checker collects what is wrong, or dubious, with settings whose single values are right.
-type checker struct {
-	diagnostics []core.Diagnostic
-	refused     bool
-}
-
-func (k *checker) wrong(pointer, format string, args ...any) {
-	k.refused = true
-	k.diagnostics = append(k.diagnostics, core.Diagnostic{Pointer: pointer, Message: fmt.Sprintf(format, args...)})
-}
-
-func (k *checker) warn(pointer, message string) {
-	k.diagnostics = append(k.diagnostics, core.Diagnostic{Pointer: pointer, Message: message, Warning: true})
-}
-
-func (k *checker) add(other checker) {
-	k.diagnostics = append(k.diagnostics, other.diagnostics...)
-	k.refused = k.refused || other.refused
-}
-
-// wrongIf is wrong if bad.
-func (k *checker) wrongIf(bad bool, pointer, format string, args ...any) {
-	if bad {
-		k.wrong(pointer, format, args...)
-	}
-}
+type checker struct{ settings.Problems }
 
 // statuses checks the lists of answers.
 func (k *checker) statuses(c *config) {
@@ -54,10 +30,10 @@ func (k *checker) statuses(c *config) {
 		for n, r := range a.list {
 			at := fmt.Sprintf("/%s/%d", a.name, n)
 			if a.name == "success_status" && (r.first < 200 || r.last >= 300 && r.first < 400) {
-				k.wrong(at, "must not have 1xx or 3xx: such an answer says that nothing was taken")
+				k.Wrong(at, "must not have 1xx or 3xx: such an answer says that nothing was taken")
 			}
 			for _, b := range lists[:i] {
-				k.wrongIf(b.list.meets(r), at, "has a status that is in %s too", b.name)
+				k.WrongIf(b.list.meets(r), at, "has a status that is in %s too", b.name)
 			}
 		}
 	}
@@ -72,38 +48,32 @@ func (k *checker) connections(c *config) {
 		{"connect", c.Timeouts.Connect > c.Timeouts.Total}, {"tls", c.Timeouts.TLS > c.Timeouts.Total},
 		{"header", c.Timeouts.Header > c.Timeouts.Total},
 	} {
-		k.wrongIf(t.bad, "/timeouts/"+t.name, "must not be above timeouts.total, %s", c.Timeouts.Total)
+		k.WrongIf(t.bad, "/timeouts/"+t.name, "must not be above timeouts.total, %s", c.Timeouts.Total)
 	}
 	if text := c.ProxyURL.Reveal(); text != "" {
 		u, err := url.Parse(text)
-		k.wrongIf(err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "", "/proxy_url",
+		k.WrongIf(err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "", "/proxy_url",
 			"must be the URL of an HTTP proxy, such as http://proxy.example.com:3128")
 		if c.guarded() {
-			k.warn("/proxy_url", "resolves host names itself: ssrf then sees the proxy's address only, so the proxy must filter")
+			k.Warn("/proxy_url", "resolves host names itself: ssrf then sees the proxy's address only, so the proxy must filter")
 		}
 	}
 	for i, name := range c.Capture.Headers {
-		k.wrongIf(!token(name), fmt.Sprintf("/capture/headers/%d", i), "must be the name of a header")
+		k.WrongIf(!token(name), fmt.Sprintf("/capture/headers/%d", i), "must be the name of a header")
 	}
 	if c.FollowRedirects != redirectNever {
-		k.warn("/follow_redirects", "sends signed requests where the receiver says; a url that needs no redirect is better")
+		k.Warn("/follow_redirects", "sends signed requests where the receiver says; a url that needs no redirect is better")
 	}
 	if c.Breaker != nil && !c.hostVaries() {
-		k.warn("/breaker", "has no effect, because the url's host is the same for every row: the connector pauses as a whole")
+		k.Warn("/breaker", "has no effect, because the url's host is the same for every row: the connector pauses as a whole")
 	}
 }
 
 // tls checks the files' names; the files are read when the sink opens.
 func (k *checker) tls(c *config) {
-	t := &c.TLS
-	k.wrongIf(t.CertFile != "" && t.KeyFile == "", "/tls/key_file", "is required with tls.cert_file")
-	k.wrongIf(t.KeyFile != "" && t.CertFile == "", "/tls/cert_file", "is required with tls.key_file")
-	if t.Insecure {
-		k.warn("/tls/insecure_skip_verify", "lets anybody between here and the receiver read and change requests; use tls.ca_file instead")
-		k.wrongIf(t.CAFile != "", "/tls/ca_file", "has no effect with tls.insecure_skip_verify; leave out one of them")
-	}
-	if *t != (tlsConfig{MinVersion: t.MinVersion}) && c.target.base.Scheme == "http" {
-		k.warn("/tls", "has no effect, because the url begins with http://")
+	k.Add(c.TLS.Check("/tls"))
+	if c.TLS != (tlsfiles.Settings{MinVersion: c.TLS.MinVersion}) && c.target.base.Scheme == "http" {
+		k.Warn("/tls", "has no effect, because the url begins with http://")
 	}
 }
 
@@ -113,21 +83,21 @@ func (k *checker) ssrf(c *config) {
 	for i, host := range s.AllowHosts {
 		name := strings.TrimPrefix(host, "*.")
 		_, err := netip.ParseAddr(name)
-		k.wrongIf(!validHost(strings.ToLower(name)) && (err != nil || name != host), fmt.Sprintf("/ssrf/allow_hosts/%d", i),
+		k.WrongIf(!validHost(strings.ToLower(name)) && (err != nil || name != host), fmt.Sprintf("/ssrf/allow_hosts/%d", i),
 			`must be a host such as "example.com", or "*.example.com" for every name below it`)
 	}
 	for i, port := range s.AllowPorts {
-		k.wrongIf(port < 1 || port > 65535, fmt.Sprintf("/ssrf/allow_ports/%d", i), "must be a port of 1 to 65535")
+		k.WrongIf(port < 1 || port > 65535, fmt.Sprintf("/ssrf/allow_ports/%d", i), "must be a port of 1 to 65535")
 	}
 	if port, err := strconv.Atoi(c.target.port); err == nil && c.hostVaries() && len(s.AllowPorts) > 0 {
-		k.wrongIf(!slices.Contains(s.AllowPorts, port), "/url", "has a port that is not in ssrf.allow_ports")
+		k.WrongIf(!slices.Contains(s.AllowPorts, port), "/url", "has a port that is not in ssrf.allow_ports")
 	}
 	switch {
 	case s.Mode == "off" && c.hostVaries() && len(s.AllowHosts) == 0:
-		k.wrong("/ssrf/mode", "must not be off when the url's host depends on the row, unless ssrf.allow_hosts lists the hosts: "+
+		k.Wrong("/ssrf/mode", "must not be off when the url's host depends on the row, unless ssrf.allow_hosts lists the hosts: "+
 			"rows could reach everything that this machine can")
 	case !c.guarded() && !c.hostVaries() && len(s.AllowCIDRs)+len(s.DenyCIDRs)+len(s.AllowHosts)+len(s.AllowPorts) > 0:
-		k.warn("/ssrf", "has no effect, because the url's host is the same for every row; set ssrf.mode to on to check its addresses")
+		k.Warn("/ssrf", "has no effect, because the url's host is the same for every row; set ssrf.mode to on to check its addresses")
 	}
 }
 
@@ -139,9 +109,9 @@ func (k *checker) openly(c *config) {
 	}
 	switch {
 	case c.Auth != nil:
-		k.warn("/url", "begins with http://, so that auth and the records go over the network for everybody to read")
+		k.Warn("/url", "begins with http://, so that auth and the records go over the network for everybody to read")
 	case c.Signing.Scheme != schemeNone:
-		k.warn("/url", "begins with http://: a signature keeps nobody from reading the records; use https://")
+		k.Warn("/url", "begins with http://: a signature keeps nobody from reading the records; use https://")
 	}
 }
 
@@ -153,11 +123,11 @@ func (k *checker) strangers(c *config) {
 	}
 	const why = "goes to whatever host a row names, over http:// too if its URL says so; list the hosts in ssrf.allow_hosts"
 	if c.Auth != nil {
-		k.warn("/auth", why)
+		k.Warn("/auth", why)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
 		if t, err := template.Parse(c.Headers[name], ""); err == nil && t.Fixed() && secretive.MatchString(name) {
-			k.warn(headerPointer(name), why)
+			k.Warn(headerPointer(name), why)
 		}
 	}
 }
@@ -167,26 +137,12 @@ func loopback(host string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost") || err == nil && addr.IsLoopback()
 }
 
-// paths makes the files' names absolute.
-func (k *checker) paths(c *config, dir string) {
-	absolute := func(at string, file *string) {
-		switch {
-		case strings.ContainsRune(*file, 0):
-			k.wrong(at, "must not contain a NUL character")
-		case *file == "" || filepath.IsAbs(*file):
-		case dir == "":
-			k.wrong(at, "must be absolute, beginning with /")
-		default:
-			*file = filepath.Join(dir, *file)
-		}
-	}
-	absolute("/tls/ca_file", &c.TLS.CAFile)
-	absolute("/tls/cert_file", &c.TLS.CertFile)
-	absolute("/tls/key_file", &c.TLS.KeyFile)
+// secretFiles checks the names of the files that hold secrets.
+func (k *checker) secretFiles(c *config) {
 	for i := range c.Signing.Secrets {
-		absolute(fmt.Sprintf("/signing/secrets/%d/file", i), &c.Signing.Secrets[i].File)
+		k.Path(fmt.Sprintf("/signing/secrets/%d/file", i), c.Signing.Secrets[i].File)
 	}
 	if c.Auth != nil {
-		absolute("/auth/file", &c.Auth.File)
+		k.Path("/auth/file", c.Auth.File)
 	}
 }

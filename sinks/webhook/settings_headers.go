@@ -14,11 +14,11 @@ func (k *checker) names(c *config) {
 		at, canonical := headerPointer(name), http.CanonicalHeaderKey(name)
 		switch reserved := c.reservedHeader(canonical); {
 		case !token(name):
-			k.wrong(at, "is no name of a header")
+			k.Wrong(at, "is no name of a header")
 		case reserved != "":
-			k.wrong(at, "cannot be set: it %s", reserved)
+			k.Wrong(at, "cannot be set: it %s", reserved)
 		case set[canonical]:
-			k.wrong(at, "is set twice, in capitals and without")
+			k.Wrong(at, "is set twice, in capitals and without")
 		}
 		set[canonical] = true
 	}
@@ -27,22 +27,22 @@ func (k *checker) names(c *config) {
 		switch reserved := c.reservedHeader(dashed(name)); {
 		case name == "*" && len(c.ForwardHeaders) == 1:
 		case name == "*":
-			k.wrong(at, "must be alone: it stands for all headers")
+			k.Wrong(at, "must be alone: it stands for all headers")
 		case !token(name):
-			k.wrong(at, "is no name of a header")
+			k.Wrong(at, "is no name of a header")
 		case canonical == headerContentType:
-			k.wrong(at, "need not be listed: the row's content-type is the request's")
+			k.Wrong(at, "need not be listed: the row's content-type is the request's")
 		case reserved != "":
-			k.wrong(at, "cannot be forwarded: it %s", reserved)
+			k.Wrong(at, "cannot be forwarded: it %s", reserved)
 		case set[canonical]:
-			k.wrong(at, "is set in headers too")
+			k.Wrong(at, "is set in headers too")
 		}
 	}
 	if i := c.Idempotency; i != nil {
 		own := *c
 		own.Idempotency = nil
 		reserved := own.reservedHeader(http.CanonicalHeaderKey(i.Name))
-		k.wrongIf(!token(i.Name), "/idempotency_header/name", "must be the name of a header")
-		k.wrongIf(reserved != "", "/idempotency_header/name", "cannot be this header: it %s", reserved)
+		k.WrongIf(!token(i.Name), "/idempotency_header/name", "must be the name of a header")
+		k.WrongIf(reserved != "", "/idempotency_header/name", "cannot be this header: it %s", reserved)
 	}
 }

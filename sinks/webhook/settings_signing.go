@@ -12,21 +12,21 @@ func (k *checker) signing(c *config, now time.Time) {
 	s := &c.Signing
 	switch {
 	case s.Scheme == schemeNone && s.Secrets != nil && len(s.Secrets) == 0:
-		k.wrong("/signing/secrets", "is empty, so that nothing would be signed; leave it out if that is meant")
+		k.Wrong("/signing/secrets", "is empty, so that nothing would be signed; leave it out if that is meant")
 	case s.Scheme == schemeNone && len(s.Secrets) > 0:
-		k.wrong("/signing/secrets", "has no effect with signing.scheme none; leave out one of them")
+		k.Wrong("/signing/secrets", "has no effect with signing.scheme none; leave out one of them")
 	case s.Scheme != schemeNone && len(s.Secrets) == 0:
-		k.wrong("/signing/secrets", "is required with signing.scheme %s", s.Scheme)
+		k.Wrong("/signing/secrets", "is required with signing.scheme %s", s.Scheme)
 	case s.Scheme == schemeGitHub && len(s.Secrets) > 1:
-		k.wrong("/signing/secrets/1", "is one too many: the github scheme has one signature")
+		k.Wrong("/signing/secrets/1", "is one too many: the github scheme has one signature")
 	}
 	for i := range s.Secrets {
 		k.secret(s, i, now)
 	}
 	stem, dashed := strings.CutSuffix(s.HeaderPrefix, "-")
-	k.wrongIf(!dashed || !token(stem), "/signing/header_prefix", `must be the beginning of a header's name, up to its dash, such as "svix-"`)
+	k.WrongIf(!dashed || !token(stem), "/signing/header_prefix", `must be the beginning of a header's name, up to its dash, such as "svix-"`)
 	for _, n := range s.headerNames() {
-		k.wrongIf(slices.Contains(connection, n.id) || strings.HasPrefix(n.id, "Connectd-"), "/signing/header_prefix",
+		k.WrongIf(slices.Contains(connection, n.id) || strings.HasPrefix(n.id, "Connectd-"), "/signing/header_prefix",
 			"must not be the prefix of headers that have another meaning")
 	}
 }
@@ -37,21 +37,21 @@ func (k *checker) secret(s *signing, i int, now time.Time) {
 	until := time.Time(one.NotAfter)
 	switch value := one.Value.Reveal(); {
 	case value == "" && one.File == "":
-		k.wrong(at+"/value", "is required")
+		k.Wrong(at+"/value", "is required")
 	case value != "" && one.File != "":
-		k.wrong(at+"/file", "is one too many beside value; leave out one of them")
+		k.Wrong(at+"/file", "is one too many beside value; leave out one of them")
 	case value != "" && s.Scheme == schemeStandard:
 		if _, err := parseSecret(s.Scheme, value); err != nil {
-			k.wrong(at+"/value", "%v", err)
+			k.Wrong(at+"/value", "%v", err)
 		}
 	case value != "" && len(value) < 16:
-		k.warn(at+"/value", "is short enough to be guessed; use 32 random characters")
+		k.Warn(at+"/value", "is short enough to be guessed; use 32 random characters")
 	}
 	switch {
 	case until.IsZero():
 	case i == 0:
-		k.wrong(at+"/not_after", "must not be set: the first secret is the current one, and without it nothing would be signed")
+		k.Wrong(at+"/not_after", "must not be set: the first secret is the current one, and without it nothing would be signed")
 	case !now.Before(until):
-		k.warn(at+"/not_after", "has passed: this secret signs no more and can be removed")
+		k.Warn(at+"/not_after", "has passed: this secret signs no more and can be removed")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/lifetime"
 	"github.com/connectd/connectd/core/settings"
 )
 
@@ -20,16 +21,17 @@ type Sink struct {
 	options Options
 	log     *slog.Logger
 
-	mu      sync.Mutex
-	config  *config  // nil until Configure succeeded
-	courier *courier // nil unless open
-	running sync.WaitGroup
+	mu     sync.Mutex
+	config *config // nil until Configure succeeded
+	life   *lifetime.Of[*courier]
 }
 
 var _ core.Sink = (*Sink)(nil)
 
 // New returns a sink that still has to be configured. It logs when one of many endpoints fails and when it is back.
-func New(log *slog.Logger, o Options) *Sink { return &Sink{options: o, log: log} }
+func New(log *slog.Logger, o Options) *Sink {
+	return &Sink{options: o, log: log, life: lifetime.New("the webhook sink", (*courier).close)}
+}
 
 // Describe gives the settings' schema, and after Configure how the sink is best called: with one record a call, so that a
 // slow answer holds up nothing else, and with as many calls as may be of use.
@@ -63,10 +65,8 @@ func preferences(c *config) core.Preferences {
 // Configure checks the settings. It opens no file and no connection.
 func (s *Sink) Configure(_ context.Context, data []byte) ([]core.Diagnostic, error) {
 	c, diagnostics := parse(data, s.options)
-	for _, d := range diagnostics {
-		if !d.Warning {
-			return diagnostics, nil
-		}
+	if settings.Problems(diagnostics).Refused() {
+		return diagnostics, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,51 +78,37 @@ func (s *Sink) Configure(_ context.Context, data []byte) ([]core.Diagnostic, err
 // matter, or Health's.
 func (s *Sink) Open(context.Context) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.config == nil:
+	config := s.config
+	s.mu.Unlock()
+	if config == nil {
 		return errors.New("the webhook sink was opened before it was configured")
-	case s.courier != nil:
-		return errors.New("the webhook sink is open already")
 	}
-	c, err := newCourier(s.config, s.options, s.log)
-	if err != nil {
-		return fmt.Errorf("open the webhook sink: %w", err)
-	}
-	s.courier = c
-	return nil
+	return s.life.Open(func() (*courier, error) {
+		c, err := newCourier(config, s.options, s.log)
+		if err != nil {
+			return nil, fmt.Errorf("open the webhook sink: %w", err)
+		}
+		return c, nil
+	})
 }
 
 // Deliver sends the batch's records.
 func (s *Sink) Deliver(ctx context.Context, batch []core.Record) ([]core.Outcome, error) {
-	c := s.enter()
-	if c == nil {
-		return nil, fmt.Errorf("the webhook sink is not open: %w", core.ErrNotSent)
-	}
-	defer s.running.Done()
-	if err := ctx.Err(); err != nil {
+	c, leave, err := s.life.Enter(ctx)
+	if err != nil {
 		return nil, fmt.Errorf("%w: %w", core.ErrNotSent, err)
 	}
+	defer leave()
 	return c.deliver(ctx, batch), nil
-}
-
-// enter returns the courier, whose use must end with running.Done, or nil.
-func (s *Sink) enter() *courier {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.courier != nil {
-		s.running.Add(1)
-	}
-	return s.courier
 }
 
 // Health asks whether the one receiver can be connected to. When the host depends on the row there is nobody to ask.
 func (s *Sink) Health(ctx context.Context) error {
-	c := s.enter()
-	if c == nil {
-		return errors.New("the webhook sink is not open")
+	c, leave, err := s.life.Enter(ctx)
+	if err != nil {
+		return err
 	}
-	defer s.running.Done()
+	defer leave()
 	to := c.composer.fixed()
 	if to == nil {
 		return fmt.Errorf("the host depends on the row: %w", core.ErrNoHealth)
@@ -134,24 +120,4 @@ func (s *Sink) Health(ctx context.Context) error {
 }
 
 // Close waits for calls that run, and closes the connections.
-func (s *Sink) Close(ctx context.Context) error {
-	s.mu.Lock()
-	c := s.courier
-	s.courier = nil
-	s.mu.Unlock()
-	if c == nil {
-		return nil
-	}
-	defer c.close()
-	idle := make(chan struct{})
-	go func() { // until the last call has ended, each by its own context
-		s.running.Wait()
-		close(idle)
-	}()
-	select {
-	case <-idle:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("close the webhook sink: deliveries still run: %w", ctx.Err())
-	}
-}
+func (s *Sink) Close(ctx context.Context) error { return s.life.Close(ctx) }

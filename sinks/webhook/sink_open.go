@@ -1,12 +1,14 @@
 package webhook
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"time"
 
+	"github.com/connectd/connectd/core/secretfile"
 	"github.com/connectd/connectd/core/settings"
 	"github.com/connectd/connectd/sinks/webhook/auth"
 	"github.com/connectd/connectd/sinks/webhook/egress"
@@ -40,20 +42,21 @@ func newCourier(config *config, o Options, log *slog.Logger) (*courier, error) {
 	return c, nil
 }
 
-func (c *courier) close() { c.client.Close() }
+// close closes the connections, those in use when they come back.
+func (c *courier) close(context.Context) error {
+	c.client.Close()
+	return nil
+}
 
 // clientConfig says how requests travel.
 func clientConfig(c *config, many bool, j *judge, proxy *url.URL) egress.Config {
 	return egress.Config{
-		Connect:      time.Duration(c.Timeouts.Connect),
-		TLSHandshake: time.Duration(c.Timeouts.TLS),
-		Header:       time.Duration(c.Timeouts.Header),
-		Body:         j.patience(),
-		Capture:      j.capture(),
-		TLS: egress.TLS{
-			CAFile: c.TLS.CAFile, CertFile: c.TLS.CertFile, KeyFile: c.TLS.KeyFile, ServerName: c.TLS.ServerName,
-			MinVersion: c.TLS.MinVersion, InsecureSkipVerify: c.TLS.Insecure,
-		},
+		Connect:         time.Duration(c.Timeouts.Connect),
+		TLSHandshake:    time.Duration(c.Timeouts.TLS),
+		Header:          time.Duration(c.Timeouts.Header),
+		Body:            j.patience(),
+		Capture:         j.capture(),
+		TLS:             c.TLS,
 		HTTP2:           c.HTTP2 == "auto",
 		MaxConnsPerHost: c.MaxConnsPerHost,
 		IdlePerHost:     c.perHost(many),
@@ -70,15 +73,15 @@ func newAuthorizer(a *authConfig, proxy *url.URL) auth.Authorizer {
 	if a == nil {
 		return nil
 	}
-	secret := func(value settings.Secret) auth.Secret {
+	secret := func(value settings.Secret) secretfile.Secret {
 		if a.File != "" {
-			return auth.File(a.File)
+			return secretfile.File(a.File)
 		}
-		return auth.Value(value.Reveal())
+		return secretfile.Value(value.Reveal())
 	}
 	switch a.Type {
 	case "basic":
-		return auth.Basic(a.Username, auth.Value(a.Password.Reveal()))
+		return auth.Basic(a.Username, secretfile.Value(a.Password.Reveal()))
 	case "bearer":
 		return auth.Bearer(secret(a.Token))
 	case "header":

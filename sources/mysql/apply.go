@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/outbox"
 )
 
 // lockPause is how long to wait before asking again for a lock that somebody else has.
@@ -38,7 +39,7 @@ func Apply(ctx context.Context, cfg Config, opt InitOptions, plan core.Plan) err
 	}
 	err := atLeisure(ctx, cfg, func(conn *sql.Conn) error { return apply(ctx, conn, cfg, opt, plan) })
 	if err != nil {
-		return fmt.Errorf("mysql: apply: %w", err)
+		return fmt.Errorf("mysql: apply: %w", discreet(err))
 	}
 	return nil
 }
@@ -57,7 +58,7 @@ func apply(ctx context.Context, conn *sql.Conn, cfg Config, opt InitOptions, pla
 	if _, err := conn.ExecContext(ctx, ddlSetup); err != nil {
 		return err
 	}
-	if err := lockOut(ctx, conn, cfg); err != nil { // the lock ends with the connection
+	if err := lockOut(ctx, conn, cfg, opt.Tell); err != nil { // the lock ends with the connection
 		return err
 	}
 	steps, err := stepsNow(ctx, conn, cfg, opt, plan)
@@ -65,7 +66,9 @@ func apply(ctx context.Context, conn *sql.Conn, cfg Config, opt InitOptions, pla
 		return err
 	}
 	for _, step := range steps {
-		if err := runStep(ctx, conn, step.SQL); err != nil {
+		say := func(context.Context) string { return "still at it: " + outbox.Brief(step.Why) }
+		err := outbox.Watch(ctx, opt.Tell, say, func() error { return runStep(ctx, conn, step, opt.Tell) })
+		if err != nil {
 			return fmt.Errorf("%s: %w", step.SQL, err)
 		}
 	}
@@ -73,7 +76,7 @@ func apply(ctx context.Context, conn *sql.Conn, cfg Config, opt InitOptions, pla
 }
 
 // lockOut waits until no other Apply works on the table. Locks by name are the server's, not the database's.
-func lockOut(ctx context.Context, conn *sql.Conn, cfg Config) error {
+func lockOut(ctx context.Context, conn *sql.Conn, cfg Config, tell func(string)) error {
 	var database string
 	if err := conn.QueryRowContext(ctx, `SELECT database()`).Scan(&database); err != nil {
 		return err
@@ -95,6 +98,10 @@ func lockOut(ctx context.Context, conn *sql.Conn, cfg Config) error {
 		if got.Bool {
 			return nil
 		}
+		if tell != nil {
+			tell("waits for another init to end" + who(ctx, conn, `SELECT IS_USED_LOCK(?), NULL`, name))
+			tell = nil
+		}
 		if err := pause(ctx, lockPause); err != nil {
 			return fmt.Errorf("another init is at work: %w", err)
 		}
@@ -115,12 +122,34 @@ func stepsNow(ctx context.Context, q querier, cfg Config, opt InitOptions, plan 
 	return steps, nil
 }
 
+// oldestTransaction is all that is known of who may hold a lock on the table; it takes the PROCESS privilege.
+const oldestTransaction = `SELECT trx_mysql_thread_id, DATE_FORMAT(CONVERT_TZ(trx_started, @@global.time_zone, '+00:00'), '%Y-%m-%d %H:%i:%sZ')
+	FROM information_schema.innodb_trx WHERE trx_mysql_thread_id <> CONNECTION_ID() ORDER BY trx_started LIMIT 1`
+
+// who names a connection that a query finds, and since when it does what it does; "" when the server does not tell.
+func who(ctx context.Context, conn *sql.Conn, query string, args ...any) string {
+	var id sql.NullInt64
+	var since sql.NullString
+	if err := conn.QueryRowContext(ctx, query, args...).Scan(&id, &since); err != nil || !id.Valid {
+		return ""
+	}
+	text := fmt.Sprintf(" (connection %d", id.Int64)
+	if since.Valid {
+		text += ", since " + since.String
+	}
+	return text + ")"
+}
+
 // runStep runs one step, again and again while it does not get its lock.
-func runStep(ctx context.Context, conn *sql.Conn, sql string) error {
+func runStep(ctx context.Context, conn *sql.Conn, step core.PlanStep, tell func(string)) error {
 	for {
-		_, err := conn.ExecContext(ctx, sql)
+		_, err := conn.ExecContext(ctx, step.SQL)
 		switch number(err) {
 		case lockWaitTimeout:
+			if tell != nil {
+				tell("waits for transactions that use the table" + who(ctx, conn, oldestTransaction) + ": " + outbox.Brief(step.Why))
+				tell = nil
+			}
 			if pauseErr := pause(ctx, lockPause); pauseErr != nil {
 				return errors.Join(pauseErr, err)
 			}

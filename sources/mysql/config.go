@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/tlsfiles"
 )
 
 // Config says which outbox table to read, and how.
@@ -16,6 +17,9 @@ type Config struct {
 	// mysql://user:password@host:port/database?options. What the source relies on is set whatever the options say:
 	// time zone, SQL mode, character set, isolation level, time-outs for locks, and how rows are counted.
 	DSN string
+	// TLS, when it is not nil, says that connections are encrypted and whom the server must be; the files are read again when
+	// they have changed. The DSN then has no option tls.
+	TLS *tlsfiles.Settings
 	// Table is the outbox table's name, with its database where that is not the DSN's: table, database.table, or with
 	// a part in backquotes that itself has a full stop.
 	Table string
@@ -43,7 +47,7 @@ func (cfg Config) Validate() error {
 	if _, _, err := cfg.resolve(); err != nil {
 		return err
 	}
-	_, err := parseDSN(cfg.DSN)
+	_, err := newConnector(cfg)
 	return err
 }
 

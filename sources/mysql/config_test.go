@@ -49,6 +49,7 @@ func TestErrorsOfADSNShowNoSecret(t *testing.T) {
 	for _, dsn := range []string{
 		"u:s3cret", "u:s3cret@tcp(db", "u:s3cret@tcp(db:3306)/", "u:/s3cret%zz@tcp(db)", "u:s3cret@tcp(db)/shop?timeout=s3cret", "u:s3cret@tcp(db)/shop?tls=s3cret",
 		"mysql://u:s3cret@/shop", "mysql://u:s3cret%zz@db/shop", "mysql://u:s3cret@db:port/shop", "mysql://u:s3cret@db/", "u:a/s3cret@db)/x?y=s3cret/", "",
+		"mysql://u?s3cret@db/shop", "mysql://u:1/s3cret@db/shop", "mysql://u:1#s3cret@db/shop", "u:a@s3cret(db)/shop", "u:a@tcp(db)/shop?timeout=1s&s3cret%zz=1", "u:a@tcp(db)/shop?timeout=1s&s3cret=%zz",
 	} {
 		err := mysql.Config{DSN: dsn, Table: "outbox"}.Validate()
 		if err == nil || strings.Contains(err.Error(), "s3cret") {

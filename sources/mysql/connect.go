@@ -4,11 +4,15 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"fmt"
+	"net"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/connectd/connectd/core/tlsfiles"
 )
 
 // sessionSetup pins what statements rely on, whatever the server and the DSN have. The time zone makes every time UTC.
@@ -33,16 +37,49 @@ const recheck = time.Second
 // connector makes connections whose sessions are set up and whose server takes writes.
 type connector struct {
 	driver.Connector
+	database string
 	// doubts rises when some connection found its server read-only, or when a new one was made: it may lead elsewhere.
 	doubts atomic.Int64
 }
 
-func newConnector(c *mysql.Config) (*connector, error) {
+// newConnector reads the configuration and opens nothing.
+func newConnector(cfg Config) (*connector, error) {
+	c, err := parseDSN(cfg.DSN)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.TLS != nil {
+		if c.TLSConfig != "" {
+			return nil, errors.New("tls is given beside the option tls of the dsn: leave out one of them")
+		}
+		if err := c.Apply(mysql.BeforeConnect(secure(cfg.TLS))); err != nil {
+			return nil, errDSN
+		}
+	}
 	base, err := mysql.NewConnector(c)
 	if err != nil {
 		return nil, errDSN
 	}
-	return &connector{Connector: base}, nil
+	return &connector{Connector: base, database: c.DBName}, nil
+}
+
+// secure gives each connection the TLS that the files say then.
+func secure(settings *tlsfiles.Settings) func(context.Context, *mysql.Config) error {
+	source := settings.Source()
+	return func(_ context.Context, c *mysql.Config) error {
+		t, err := source()
+		if err != nil {
+			return fmt.Errorf("tls: %w", err)
+		}
+		if t.ServerName == "" {
+			t = t.Clone()
+			if t.ServerName, _, err = net.SplitHostPort(c.Addr); err != nil {
+				t.ServerName = c.Addr
+			}
+		}
+		c.TLS = t
+		return nil
+	}
 }
 
 // pool returns a pool of at most n connections.
@@ -58,7 +95,7 @@ func (c *connector) pool(n int) *sql.DB {
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	base, err := c.Connector.Connect(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("connect: %w", err)
+		return nil, fmt.Errorf("connect: %w", discreetly(err, c.database))
 	}
 	s, is := base.(session)
 	if !is {

@@ -12,6 +12,7 @@ import (
 	driver "github.com/go-sql-driver/mysql"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/outbox"
 )
 
 const (
@@ -62,7 +63,7 @@ func diagnose(ctx context.Context, cfg Config, long time.Duration) core.Diagnosi
 func (d *doctor) check(ctx context.Context, what string, look func(context.Context) error) bool {
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
-	err := look(ctx)
+	err := discreet(look(ctx))
 	switch {
 	case err == nil:
 	case isDenied(err):
@@ -108,15 +109,13 @@ func isDenied(err error) bool {
 
 // reach connects, with a pool through which everything else is looked at.
 func (d *doctor) reach(ctx context.Context) bool {
-	c, err := parseDSN(d.cfg.DSN)
+	from, err := newConnector(d.cfg)
 	if err != nil {
 		d.Fault("server", err.Error(), "correct the dsn")
 		return false
 	}
-	from, err := newConnector(c)
-	if err != nil {
-		d.Fault("server", err.Error(), "correct the dsn")
-		return false
+	if d.cfg.TLS != nil && d.cfg.TLS.InsecureSkipVerify {
+		d.Warn("tls", "any certificate of the server's is accepted, so anybody on the way can read and change everything", "let source.tls.ca_file name the authority's certificate instead of insecure_skip_verify")
 	}
 	d.db = from.pool(doctorPool)
 	d.src = &Source{from: from, work: d.db, keep: d.db, horizon: newHorizon(d.cfg.MaxTransaction), deletePublished: d.cfg.DeletePublished}
@@ -158,7 +157,7 @@ func (d *doctor) version(ctx context.Context, version string) bool {
 func unreachable(err error) string {
 	switch number(err) {
 	case userDenied:
-		return "correct the user or the password in the dsn, or let that user in from this machine; where the server asks for TLS, say so in the dsn (tls=true)"
+		return "correct the user or the password in the dsn, or let that user in from this machine; where the server asks for TLS, say so (source.tls: {})"
 	case databaseDenied:
 		return "grant the user rights in the database, or correct its name in the dsn"
 	case noSuchDatabase:
@@ -176,16 +175,16 @@ func unreachable(err error) string {
 	case unknownVariable, wrongValue, wrongType:
 		return "correct the options in the dsn: those that the driver does not know are set as variables of the session"
 	case needsTLS:
-		return "say in the dsn that TLS is to be used (tls=true)"
+		return "say that TLS is to be used (source.tls: {}, or tls=true in the dsn)"
 	}
 	var untrusted *tls.CertificateVerificationError
 	switch {
 	case errors.Is(err, errReadOnly):
 		return "name the primary in the dsn"
 	case errors.As(err, &untrusted):
-		return "name in the dsn the host that the server's certificate is for, and let an authority sign it that this machine trusts (SSL_CERT_FILE names the file of another)"
+		return "name in the dsn the host that the server's certificate is for, and let source.tls.ca_file name the certificate of the authority that signed it, unless this machine trusts it"
 	case errors.Is(err, driver.ErrNoTLS):
-		return "give the server a certificate (ssl_cert, ssl_key), or leave tls out of the dsn"
+		return "give the server a certificate (ssl_cert, ssl_key), or leave tls out of the dsn and of source"
 	default:
 		return "look whether the server runs, whether host and port in the dsn are its, and whether a firewall is in between"
 	}
@@ -266,7 +265,7 @@ func (d *doctor) table(ctx context.Context) error {
 	s, err := inspect(ctx, d.db, d.cfg)
 	switch {
 	case err != nil && number(err) == 0 && ctx.Err() == nil:
-		d.Fault(misfit(err), err.Error(), remedy(err))
+		d.Fault(outbox.MisfitOf(err), err.Error(), remedy(err))
 		return nil
 	case err != nil:
 		return err
@@ -276,12 +275,7 @@ func (d *doctor) table(ctx context.Context) error {
 	}
 	d.Fine("table", "%s is there, with the columns that are read", s.table)
 	d.Fine("id", "column %s is unique", s.cols.ID)
-	if lost := s.missing(); lost != nil {
-		what := "initialised"
-		if strings.HasPrefix(lost[0], "index ") {
-			what = "index"
-		}
-		d.Fault(what, "there is no "+strings.Join(lost, ", no "), "run `connectd init`, which makes what is missing; a table on which the user has no rights does not show either")
+	if outbox.Missing(&d.Diagnosis, s.missing(), "; a table on which the user has no rights does not show either") {
 		return nil
 	}
 	if err := s.samePartitions(); err != nil {
@@ -291,24 +285,8 @@ func (d *doctor) table(ctx context.Context) error {
 	d.Looked = true
 	d.src.s, d.src.text = s, s.texts()
 	d.Fine("index", "%s is there", pendingIndex)
-	if s.version > schemaVersion {
-		d.Warn("initialised", fmt.Sprintf("the table was prepared by the next version of connectd (schema version %d, this one's is %d)", s.version, schemaVersion), "upgrade connectd here too")
-	} else {
-		d.Fine("initialised", "schema version %d, %d partitions", s.version, s.partitions)
-	}
+	outbox.Initialised(&d.Diagnosis, s.version, schemaVersion, s.partitions)
 	return nil
-}
-
-// misfit names what is wrong with a table that cannot be used.
-func misfit(err error) string {
-	switch text := err.Error(); {
-	case strings.Contains(text, ": the id column "):
-		return "id"
-	case strings.Contains(text, ": the order column "):
-		return "order"
-	default:
-		return "table"
-	}
 }
 
 // remedy is what to do about such a table, where the error does not say so itself.

@@ -11,38 +11,14 @@ import (
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/sources/mysql"
+	"github.com/connectd/connectd/sources/sourcetest"
 )
 
-// wantFinding wants a finding of this level about what, with these words in it.
-func wantFinding(t *testing.T, d core.Diagnosis, level core.Level, what string, words ...string) core.Finding {
-	t.Helper()
-	for _, f := range d.Findings {
-		if f.What != what || f.Level != level {
-			continue
-		}
-		for _, w := range words {
-			if !strings.Contains(f.Say+" "+f.Do, w) {
-				t.Errorf("%q is missing in %+v", w, f)
-			}
-		}
-		if level == core.Problem && f.Do == "" {
-			t.Errorf("it does not say what to do: %+v", f)
-		}
-		return f
-	}
-	t.Fatalf("no %s about %s in %+v", level, what, d.Findings)
-	return core.Finding{}
-}
-
+// Other tests' transactions may be open, and a test server need not be durable.
 func wantSound(t *testing.T, d core.Diagnosis) {
 	t.Helper()
-	for _, f := range d.Findings {
-		// Other tests' transactions may be open, and a test server need not be durable.
-		if f.Level != core.Fine && f.What != "transactions" && f.What != "durability" {
-			t.Errorf("%+v", f)
-		}
-	}
-	if !d.Looked || len(d.Leases) != mysql.DefaultPartitions {
+	sourcetest.WantSound(t, d, "transactions", "durability")
+	if len(d.Leases) != mysql.DefaultPartitions {
 		t.Errorf("the table was not looked at: %+v", d)
 	}
 }
@@ -57,7 +33,7 @@ func TestDoctorOfASoundTable(t *testing.T) {
 				cfg := srv.config(t)
 				if ddl != "" {
 					srv.execute(t, cfg, ddl)
-					wantFinding(t, mysql.Diagnose(t.Context(), cfg), core.Problem, "initialised", "connectd_lease", "connectd init")
+					sourcetest.WantFinding(t, mysql.Diagnose(t.Context(), cfg), core.Problem, "initialised", "connectd_lease", "connectd init")
 				}
 				initialise(t, cfg, mysql.InitOptions{})
 				wantSound(t, mysql.Diagnose(t.Context(), cfg))
@@ -123,8 +99,8 @@ func TestDoctorOfTheTable(t *testing.T) {
 				initialise(t, cfg, mysql.InitOptions{})
 				srv.execute(t, cfg, append([]string{someRows, `ANALYZE TABLE outbox`}, c.breaks...)...)
 				d := mysql.Diagnose(t.Context(), cfg)
-				wantFinding(t, d, c.level, c.what, c.words...)
-				wantFinding(t, d, core.Fine, "server")
+				sourcetest.WantFinding(t, d, c.level, c.what, c.words...)
+				sourcetest.WantFinding(t, d, core.Fine, "server")
 			})
 		}
 	})
@@ -149,15 +125,18 @@ func TestDoctorOfTheServer(t *testing.T) {
 			"nobody there":     {dsnOf(t, good, func(c *driver.Config) { c.Addr = "127.0.0.1:1" }), "whether the server runs"},
 			"no dsn":           {"a:hunter2@b", "correct the dsn"},
 			"another option":   {dsnOf(t, good, func(c *driver.Config) { c.Params = map[string]string{"tsl": "hunter2"} }), "options in the dsn"},
+			"a variable":       {dsnOf(t, good, func(c *driver.Config) { c.Params = map[string]string{"hunter2": "1"} }), "options in the dsn"},
+			"another user":     {dsnOf(t, good, func(c *driver.Config) { c.User = "hunter2" }), "password in the dsn"},
 			"TLS":              {dsnOf(t, good, func(c *driver.Config) { c.TLSConfig = "true" }), "certificate"},
 		} {
 			t.Run(name, func(t *testing.T) {
 				cfg := good
 				cfg.DSN = c.dsn
 				d := mysql.Diagnose(t.Context(), cfg)
-				wantFinding(t, d, core.Problem, "server", c.words)
-				if strings.Contains(fmt.Sprint(d), "hunter2") {
-					t.Errorf("the password is shown: %+v", d)
+				sourcetest.WantFinding(t, d, core.Problem, "server", c.words)
+				_, err := mysql.Open(t.Context(), cfg)
+				if err == nil || strings.Contains(fmt.Sprint(d, err), "hunter2") {
+					t.Errorf("the password is shown: %+v, %v", d, err)
 				}
 			})
 		}
@@ -170,7 +149,7 @@ func TestDoctorOfTheServer(t *testing.T) {
 		}
 	}
 	for _, version := range []string{"5.7.44", "10.5.9-MariaDB", "8.0.11-TiDB-v7.5.0"} {
-		wantFinding(t, mysql.JudgeVersion(t.Context(), version), core.Problem, "version", version[:3], "MariaDB 10.6 or later")
+		sourcetest.WantFinding(t, mysql.JudgeVersion(t.Context(), version), core.Problem, "version", version[:3], "MariaDB 10.6 or later")
 	}
 }
 
@@ -187,11 +166,11 @@ func TestDoctorOfTheRights(t *testing.T) {
 				t.Cleanup(func() { srv.execute(t, mysql.Config{DSN: srv.dsn}, `DROP USER `+user) })
 				cfg.DeletePublished = deletes
 				cfg.DSN = dsnOf(t, cfg, func(c *driver.Config) { c.User, c.Passwd = strings.Trim(strings.Split(user, "@")[0], "'"), "hunter2" })
-				wantFinding(t, mysql.Diagnose(t.Context(), cfg), core.Problem, "server", "grant the user rights")
+				sourcetest.WantFinding(t, mysql.Diagnose(t.Context(), cfg), core.Problem, "server", "grant the user rights")
 				srv.execute(t, owner, `GRANT SELECT ON *.* TO `+user)
 				d := mysql.Diagnose(t.Context(), cfg)
-				wantFinding(t, d, core.Warning, "transactions", "PROCESS", "source.max_transaction (1m0s)")
-				f := wantFinding(t, d, core.Problem, "rights", "UPDATE", "INSERT", "connectd_inflight")
+				sourcetest.WantFinding(t, d, core.Warning, "transactions", "PROCESS", "source.max_transaction (1m0s)")
+				f := sourcetest.WantFinding(t, d, core.Problem, "rights", "UPDATE", "INSERT", "connectd_inflight")
 				for _, grant := range strings.Split(f.Do, "; ") {
 					if deletes || !strings.Contains(grant, "`outbox`") {
 						srv.execute(t, owner, grant)
@@ -199,11 +178,11 @@ func TestDoctorOfTheRights(t *testing.T) {
 				}
 				if !deletes {
 					srv.execute(t, owner, "GRANT UPDATE ON outbox TO "+user)
-					f := wantFinding(t, mysql.Diagnose(t.Context(), cfg), core.Warning, "rights", "never cleaned up")
+					f := sourcetest.WantFinding(t, mysql.Diagnose(t.Context(), cfg), core.Warning, "rights", "never cleaned up")
 					srv.execute(t, owner, f.Do)
 				}
 				srv.execute(t, owner, `REVOKE SELECT ON *.* FROM `+user)
-				f = wantFinding(t, mysql.Diagnose(t.Context(), cfg), core.Problem, "rights", "SELECT")
+				f = sourcetest.WantFinding(t, mysql.Diagnose(t.Context(), cfg), core.Problem, "rights", "SELECT")
 				for _, table := range []string{"outbox", "connectd_outbox", "connectd_lease", "connectd_worker", "connectd_inflight", "connectd_attempt", "connectd_ledger", "connectd_receipt"} {
 					srv.execute(t, owner, "GRANT SELECT ON "+table+" TO "+user)
 				}
@@ -292,7 +271,7 @@ func TestDoctorOfALockedTable(t *testing.T) {
 		_, err = conn.ExecContext(context.Background(), `LOCK TABLES outbox WRITE`)
 		must(t, err)
 		begun := time.Now()
-		wantFinding(t, mysql.Diagnose(t.Context(), cfg), core.Problem, "table", "no answer within", "PROCESSLIST")
+		sourcetest.WantFinding(t, mysql.Diagnose(t.Context(), cfg), core.Problem, "table", "no answer within", "PROCESSLIST")
 		if took := time.Since(begun); took > 20*time.Second {
 			t.Errorf("it took %v", took)
 		}
@@ -312,11 +291,11 @@ func TestDoctorOfAServerThatIsChanged(t *testing.T) {
 			must(t, err)
 		}
 		set(`read_only = ON`)
-		wantFinding(t, mysql.Diagnose(t.Context(), cfg), core.Problem, "server", "read-only", "name the primary")
+		sourcetest.WantFinding(t, mysql.Diagnose(t.Context(), cfg), core.Problem, "server", "read-only", "name the primary")
 		set(`read_only = OFF`)
 		set(`innodb_flush_log_at_trx_commit = 2`)
 		d := mysql.Diagnose(t.Context(), cfg)
-		wantFinding(t, d, core.Warning, "durability", "is 2")
+		sourcetest.WantFinding(t, d, core.Warning, "durability", "is 2")
 		wantSound(t, d)
 	})
 }

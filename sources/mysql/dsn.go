@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"regexp"
 	"strings"
 	"time"
 
@@ -16,7 +17,11 @@ const dialTimeout = 10 * time.Second
 
 var errDSN = errors.New("dsn is not of the form user:password@tcp(host:port)/database?options or mysql://user:password@host:port/database?options")
 
-// parseDSN reads the DSN and pins what the source relies on. No error shows any part of it but names of options.
+// optionName is what an option, or a variable of the session, can be called.
+var optionName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*$`)
+
+// parseDSN reads the DSN and pins what the source relies on. No error shows any part of it but the
+// name of an option that the driver knows.
 func parseDSN(dsn string) (*driver.Config, error) {
 	if rest, is := strings.CutPrefix(dsn, "mysql://"); is {
 		var err error
@@ -32,13 +37,22 @@ func parseDSN(dsn string) (*driver.Config, error) {
 	interpolate := true
 	for option := range strings.SplitSeq(options, "&") {
 		name, _, _ := strings.Cut(option, "=")
+		if option != "" && !optionName.MatchString(name) {
+			return nil, errDSN
+		}
 		if _, err := driver.ParseDSN("/?" + option); err != nil {
+			if c, err := driver.ParseDSN("/?" + name + "=x"); err == nil && c.Params[name] != "" {
+				return nil, errDSN
+			}
 			return nil, fmt.Errorf("dsn: option %q has a value that cannot be used", name)
 		}
 		interpolate = interpolate && name != "interpolateParams"
 	}
 	c, err := driver.ParseDSN(dsn)
 	if err != nil {
+		return nil, errDSN
+	}
+	if c.Net != "tcp" && c.Net != "unix" {
 		return nil, errDSN
 	}
 	if c.DBName == "" {
@@ -63,7 +77,8 @@ func parseDSN(dsn string) (*driver.Config, error) {
 // fromURL writes a URL as the driver wants it.
 func fromURL(text string) (string, error) {
 	u, err := url.Parse(text)
-	if err != nil || u.Hostname() == "" {
+	// A password with a special character cuts a URL short, and the rest of it is somewhere else.
+	if err != nil || u.Hostname() == "" || strings.ContainsAny(text[len("//")+strings.IndexAny(text[len("//"):]+"/", "/?#"):], "@#") {
 		return "", errDSN
 	}
 	c := driver.NewConfig()

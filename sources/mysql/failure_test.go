@@ -363,6 +363,15 @@ func TestPrivileges(t *testing.T) {
 	})
 }
 
+// horizonOf asks for a source's horizon, whenever it is called.
+func horizonOf(t *testing.T, src *mysql.Source) func() core.Horizon {
+	return func() core.Horizon {
+		page, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 10})
+		must(t, err)
+		return *page.Horizon
+	}
+}
+
 // InnoDB gives everybody the list of transactions that it made for the last one who asked, for as long as somebody asks
 // more often than ten times a second. A transaction that is not in such a list may run all the same.
 func TestHorizonWhileOthersListTransactions(t *testing.T) {
@@ -370,11 +379,7 @@ func TestHorizonWhileOthersListTransactions(t *testing.T) {
 		cfg := srv.config(t)
 		initialise(t, cfg, mysql.InitOptions{Partitions: 1})
 		src := source(t, cfg)
-		horizon := func() core.Horizon {
-			page, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 10})
-			must(t, err)
-			return *page.Horizon
-		}
+		horizon := horizonOf(t, src)
 		ctx, stop := context.WithCancel(t.Context())
 		monitor, ended := open(t, srv.dsn), make(chan struct{})
 		go func() {
@@ -409,11 +414,7 @@ func TestHorizonOfAPreparedTransaction(t *testing.T) {
 		cfg := srv.config(t)
 		initialise(t, cfg, mysql.InitOptions{Partitions: 1})
 		src := source(t, cfg)
-		horizon := func() core.Horizon {
-			page, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 10})
-			must(t, err)
-			return *page.Horizon
-		}
+		horizon := horizonOf(t, src)
 		db := open(t, cfg.DSN)
 		conn, err := db.Conn(t.Context())
 		must(t, err)

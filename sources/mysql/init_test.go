@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/core/outbox"
@@ -425,5 +426,62 @@ func TestATableOfAnotherDatabase(t *testing.T) {
 		}
 		publishAll(t, src)
 		srv.execute(t, there, "SELECT * FROM connectd_lease")
+	})
+}
+
+// Nobody sits before a silent init: it says what it waits for.
+func TestInitTellsWhatItWaitsFor(t *testing.T) {
+	onServers(t, func(t *testing.T, srv server) {
+		cfg := srv.config(t)
+		srv.execute(t, cfg, `CREATE TABLE outbox (id varchar(100) PRIMARY KEY, aggregateid varchar(100), payload blob) ENGINE=InnoDB`, `INSERT INTO outbox (id) VALUES ('a')`)
+		user, err := open(t, cfg.DSN).BeginTx(context.Background(), nil)
+		must(t, err)
+		_, err = user.Exec(`UPDATE outbox SET aggregateid = 'x'`)
+		must(t, err)
+		var id int
+		must(t, user.QueryRow(`SELECT CONNECTION_ID()`).Scan(&id))
+		told := make(chan string, 100)
+		opt := mysql.InitOptions{Existing: "pending", Tell: func(text string) { told <- text }}
+		hear := func(words string) {
+			t.Helper()
+			for limit := time.After(60 * time.Second); ; {
+				select {
+				case text := <-told:
+					t.Logf("told: %s", text)
+					if strings.Contains(text, words) {
+						return
+					}
+				case <-limit:
+					t.Fatalf("nobody was told of %q", words)
+				}
+			}
+		}
+		plan, err := mysql.Plan(t.Context(), cfg, opt)
+		must(t, err)
+		done := make(chan error, 2)
+		apply := func() { done <- mysql.Apply(t.Context(), cfg, opt, plan) }
+		go apply()
+		hear(fmt.Sprintf("waits for transactions that use the table (connection %d, since 20", id))
+		go apply()
+		hear("waits for another init to end (connection ")
+		must(t, user.Rollback())
+		must(t, <-done)
+		must(t, <-done)
+	})
+}
+
+// What an exchange of all numbers costs, and what to do instead, is said before it is done.
+func TestThePlanSaysWhatAnExchangeOfNumbersCosts(t *testing.T) {
+	onServers(t, func(t *testing.T, srv server) {
+		cfg := srv.config(t)
+		srv.execute(t, cfg, `CREATE TABLE outbox (id varchar(100) PRIMARY KEY, aggregateid varchar(100), payload blob, created_at datetime(6) NOT NULL DEFAULT current_timestamp(6)) ENGINE=InnoDB`,
+			`INSERT INTO outbox (id) VALUES ('a')`)
+		plan, err := mysql.Plan(t.Context(), cfg, mysql.InitOptions{Existing: "pending"})
+		must(t, err)
+		if !slices.ContainsFunc(plan.Steps, func(s core.PlanStep) bool {
+			return s.SQL == "START TRANSACTION" && strings.Contains(s.Why, "40 s for 100,000 rows") && strings.Contains(s.Why, "stop here") && strings.Contains(s.Why, "add seq yourself")
+		}) {
+			t.Errorf("%+v", plan.Steps)
+		}
 	})
 }

@@ -197,7 +197,7 @@ func (s *schema) settleColumns(cfg Config) error {
 		s.cols.Created, s.fillCreated = created, true
 	}
 	if s.unique[strings.ToLower(s.cols.ID)] == "" {
-		return fmt.Errorf("the id column %s has no unique constraint of its own", s.cols.ID)
+		return outbox.Misfit("id", s.cols.ID, "has no unique constraint of its own")
 	}
 	for _, name := range []string{s.cols.ID, s.cols.Key} {
 		if c := s.found[strings.ToLower(name)]; name != "" && !c.canIdentify() {
@@ -219,7 +219,7 @@ func (s *schema) settleOrder(cfg Config) error {
 	}
 	switch {
 	case found && !c.auto:
-		return fmt.Errorf("the order column %s is not AUTO_INCREMENT, so its values could come twice (map columns.order to a name the table has not, and init adds such a column)", c.name)
+		return outbox.Misfit("order", c.name, "is not AUTO_INCREMENT, so its values could come twice (map columns.order to a name the table has not, and init adds such a column)")
 	case !found && auto.name != "" && cfg.Columns.Has("order"):
 		return fmt.Errorf("it has no column %s, and can get none since a table has only one AUTO_INCREMENT column: map columns.order to %s", s.cols.Order, auto.name)
 	case !found && auto.name == "":
@@ -227,7 +227,7 @@ func (s *schema) settleOrder(cfg Config) error {
 		return nil
 	}
 	if s.unique[strings.ToLower(auto.name)] == "" {
-		return fmt.Errorf("the order column %s has no unique constraint of its own", auto.name)
+		return outbox.Misfit("order", auto.name, "has no unique constraint of its own")
 	}
 	s.cols.Order = auto.name
 	return nil

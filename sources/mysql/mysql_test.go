@@ -19,7 +19,10 @@ import (
 	"github.com/connectd/connectd/sources/sourcetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	sourcetest.Abroad()
+	goleak.VerifyTestMain(m)
+}
 
 // server is a server under test; dsn is that of a user who may do everything.
 type server struct{ name, dsn string }

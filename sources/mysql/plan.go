@@ -24,6 +24,9 @@ type InitOptions struct {
 	Existing string
 	// Partitions is the number of partitions of a table that has none yet; 0 is DefaultPartitions. It stays for good.
 	Partitions int
+	// Tell is told by Apply what it waits for or is at, once that takes longer than two seconds. It may be called on
+	// several goroutines, and not after Apply has returned. Nil: nobody is told.
+	Tell func(text string)
 }
 
 // Plan says what has to be done so that Open works: nothing, when it does already. It changes nothing.
@@ -35,7 +38,7 @@ func Plan(ctx context.Context, cfg Config, opt InitOptions) (core.Plan, error) {
 		return err
 	})
 	if err != nil {
-		return core.Plan{}, fmt.Errorf("mysql: plan: %w", err)
+		return core.Plan{}, fmt.Errorf("mysql: plan: %w", discreet(err))
 	}
 	return core.Plan{Steps: steps}, nil
 }
@@ -45,11 +48,7 @@ func withConn(ctx context.Context, cfg Config, f func(conn *sql.Conn) error) err
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
-	c, err := parseDSN(cfg.DSN)
-	if err != nil {
-		return err
-	}
-	from, err := newConnector(c)
+	from, err := newConnector(cfg)
 	if err != nil {
 		return err
 	}

@@ -69,7 +69,7 @@ func (src *Source) try(ctx context.Context, what string, f func() error) error {
 			src.from.doubts.Add(1)
 			err = fmt.Errorf("%w: %w", errReadOnly, err)
 		}
-		return fmt.Errorf("mysql: %s: %w", what, err)
+		return fmt.Errorf("mysql: %s: %w", what, discreet(err))
 	}
 }
 

@@ -64,7 +64,7 @@ const (
 func Open(ctx context.Context, cfg Config) (*Source, error) {
 	src, err := open(ctx, cfg)
 	if err != nil {
-		return nil, fmt.Errorf("mysql: open table %s: %w", cfg.Table, err)
+		return nil, fmt.Errorf("mysql: open table %s: %w", cfg.Table, discreet(err))
 	}
 	return src, nil
 }
@@ -85,11 +85,7 @@ func open(ctx context.Context, cfg Config) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := parseDSN(cfg.DSN)
-	if err != nil {
-		return nil, err
-	}
-	if src.from, err = newConnector(c); err != nil {
+	if src.from, err = newConnector(cfg); err != nil {
 		return nil, err
 	}
 	src.work, src.keep = src.from.pool(workConns), src.from.pool(keepConns)

@@ -147,6 +147,7 @@ DECLARE
   connectd_n bigint;
   connectd_at tid;
   connectd_again boolean := true;
+  connectd_told timestamp with time zone := clock_timestamp();
 BEGIN
   IF NOT pg_try_advisory_lock(%d) THEN
     RAISE EXCEPTION 'rows are being numbered' USING ERRCODE = '%s';
@@ -158,6 +159,10 @@ BEGIN
       UPDATE %s SET %s = connectd_n + 1%s WHERE ctid = connectd_at AND %s IS NULL AND %s;
       IF FOUND THEN connectd_n := connectd_n + 1; ELSE connectd_again := true; END IF;
       IF connectd_n %% 1000 = 0 THEN COMMIT; END IF;
+      IF clock_timestamp() > connectd_told + interval '2 seconds' THEN
+        RAISE NOTICE 'connectd: numbers the rows that are there: %% so far', connectd_n;
+        connectd_told := clock_timestamp();
+      END IF;
     END LOOP;
     COMMIT;
   END LOOP;

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/outbox"
 )
 
 // lockPause is how long to wait before asking again for a lock that somebody else has.
@@ -36,7 +37,7 @@ func Apply(ctx context.Context, cfg Config, opt InitOptions, plan core.Plan) err
 }
 
 func apply(ctx context.Context, cfg Config, opt InitOptions, plan core.Plan) error {
-	srv, conn, err := reach(ctx, cfg)
+	srv, conn, err := reachTelling(ctx, cfg, opt.Tell)
 	if err != nil {
 		return err
 	}
@@ -48,7 +49,7 @@ func apply(ctx context.Context, cfg Config, opt InitOptions, plan core.Plan) err
 		return fmt.Errorf("connect: %w", err)
 	}
 	defer guard.Close(context.WithoutCancel(ctx))
-	if err := lockOut(ctx, guard); err != nil {
+	if err := lockOut(ctx, guard, opt.Tell); err != nil {
 		return err
 	}
 	if err := srv.takeTime(ctx, conn); err != nil {
@@ -59,7 +60,14 @@ func apply(ctx context.Context, cfg Config, opt InitOptions, plan core.Plan) err
 		return err
 	}
 	for _, step := range steps {
-		if err := runStep(ctx, conn, step.SQL); err != nil {
+		say := func(ctx context.Context) string {
+			if others := srv.blockers(ctx, conn.PgConn().PID()); others != "" {
+				return "waits for a lock that others have (" + others + "): " + outbox.Brief(step.Why)
+			}
+			return "still at it: " + outbox.Brief(step.Why)
+		}
+		err := outbox.Watch(ctx, opt.Tell, say, func() error { return runStep(ctx, conn, step.SQL) })
+		if err != nil {
 			return fmt.Errorf("%s: %w", step.SQL, err)
 		}
 	}
@@ -78,8 +86,8 @@ func (s *server) takeTime(ctx context.Context, conn *pgx.Conn) error {
 
 // lockOut waits until no other Apply works on the database. It asks again and again, since a statement that waits has a
 // snapshot, and the other's CREATE INDEX CONCURRENTLY waits for that.
-func lockOut(ctx context.Context, conn *pgx.Conn) error {
-	for {
+func lockOut(ctx context.Context, conn *pgx.Conn, tell func(string)) error {
+	for begun := time.Now(); ; {
 		var locked bool
 		_, err := conn.Exec(ctx, "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0")
 		if err == nil {
@@ -95,10 +103,59 @@ func lockOut(ctx context.Context, conn *pgx.Conn) error {
 		if locked {
 			return nil
 		}
+		if tell != nil && time.Since(begun) > lockTell {
+			tell("waits for another init to end: " + named(ctx, conn, lockHolder, initLock>>32, initLock&0xffffffff))
+			tell = nil
+		}
 		if err := pause(ctx, lockPause); err != nil {
 			return fmt.Errorf("another init is at work: %w", err)
 		}
 	}
+}
+
+// lockTell is how long to wait for another init without a word.
+const lockTell = 2 * time.Second
+
+// session is how a row a of pg_stat_activity is named.
+const session = `coalesce(string_agg(concat_ws(', ', 'process ' || a.pid, 'application ' || quote_ident(a.application_name), a.state,
+	'since ' || to_char(a.xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"')), '; '), '')`
+
+// lockHolder: the two halves of an advisory lock's number. blocking: a process.
+const (
+	lockHolder = `SELECT ` + session + ` FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+		WHERE l.locktype = 'advisory' AND l.granted AND l.classid::bigint = $1 AND l.objid::bigint = $2 AND l.objsubid = 1`
+	blocking = `SELECT ` + session + ` FROM pg_stat_activity a WHERE a.pid = ANY (pg_blocking_pids($1::int))`
+)
+
+// named asks for names of sessions. In the other protocol a portal would keep a snapshot.
+func named(ctx context.Context, conn *pgx.Conn, query string, args ...any) string {
+	var who string
+	if err := conn.QueryRow(ctx, query, append([]any{pgx.QueryExecModeSimpleProtocol}, args...)...).Scan(&who); err != nil {
+		return ""
+	}
+	return who
+}
+
+// blockers names those who have what a process waits for; "" when it waits for nobody, or a pooler hides its number. A step
+// gives up its place after a while and comes back, so it is asked for some time.
+func (s *server) blockers(ctx context.Context, pid uint32) string {
+	if s.pooled {
+		return ""
+	}
+	conn, err := s.dial(ctx)
+	if err != nil {
+		return ""
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	for range 10 {
+		if who := named(ctx, conn, blocking, int64(pid)); who != "" {
+			return who
+		}
+		if pause(ctx, lockPause/2) != nil {
+			return ""
+		}
+	}
+	return ""
 }
 
 // stepsNow is what is still to be done of a plan.

@@ -1,7 +1,9 @@
 package postgres_test
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -61,6 +63,51 @@ func BenchmarkFetch(b *testing.B) {
 	for b.Loop() {
 		if page, err := src.Fetch(b.Context(), core.FetchRequest{Limit: benchBatch}); err != nil || len(page.Rows) != benchBatch {
 			b.Fatal(len(page.Rows), err)
+		}
+	}
+}
+
+// BenchmarkCommitOrder fetches one row again and again: in commit order, with no look at the writers spared by a fresh
+// one, beside as many locks held as in the name. The row is new each time, or there would be nothing to look for.
+func BenchmarkCommitOrder(b *testing.B) {
+	for _, way := range []string{"direct", "pooler"} {
+		for _, ordered := range []bool{false, true} {
+			for _, locks := range []int{0, 1000} {
+				b.Run(fmt.Sprintf("%s/ordered=%t/locks=%d", way, ordered, locks), func(b *testing.B) {
+					cfg := postgres.Config{DSN: services.Postgres(b), Table: schemaOf(b) + ".outbox", CommitOrder: ordered, DeletePublished: true}
+					initialise(b, cfg, postgres.InitOptions{Partitions: 1})
+					pool := application(b, cfg.DSN)
+					if locks > 0 {
+						tx, err := pool.Begin(b.Context())
+						if err != nil {
+							b.Fatal(err)
+						}
+						defer func() { _ = tx.Rollback(context.Background()) }()
+						if _, err := tx.Exec(b.Context(), fmt.Sprintf(`DO 'BEGIN FOR i IN 1..%d LOOP PERFORM pg_advisory_xact_lock(%d, i); END LOOP; END'`, locks, time.Now().UnixNano()%1e9)); err != nil {
+							b.Fatal(err)
+						}
+					}
+					if way == "pooler" {
+						cfg.DSN = services.PgBouncer(b)
+					}
+					src := open(b, cfg)
+					var took []time.Duration
+					for b.Loop() {
+						b.StopTimer()
+						executeAll(b, pool, `INSERT INTO `+cfg.Table+` (id, payload) VALUES (gen_random_uuid(), 'x')`)
+						time.Sleep(6 * time.Millisecond) // what was asked before is no longer fresh
+						b.StartTimer()
+						took = append(took, timed(b, func() {
+							if _, err := src.Fetch(b.Context(), core.FetchRequest{Limit: 1}); err != nil {
+								b.Fatal(err)
+							}
+						}))
+					}
+					slices.Sort(took)
+					b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-us")
+					b.ReportMetric(float64(took[len(took)/10].Microseconds()), "p10-us")
+				})
+			}
 		}
 	}
 }

@@ -26,7 +26,8 @@ type Config struct {
 	HeaderColumns []outbox.HeaderColumn
 	// DeletePublished deletes a row when it is published, instead of marking it.
 	DeletePublished bool
-	// CommitOrder holds a row back while a transaction runs that could still commit an earlier one: see HeldBack.
+	// CommitOrder holds a row back while a transaction that has written to the table could still commit an earlier one: see
+	// HeldBack.
 	CommitOrder bool
 	// Notify says whether new rows are announced by NOTIFY. Polling goes on in any case.
 	Notify Notify

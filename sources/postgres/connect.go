@@ -61,9 +61,9 @@ func (cfg Config) connection() (*pgxpool.Config, error) {
 	}
 	c, err := pgxpool.ParseConfig(cfg.DSN)
 	if cause := errors.Unwrap(err); cause != nil && strings.Contains(err.Error(), "failed to configure TLS") {
-		return nil, fmt.Errorf("dsn asks for TLS in a way that cannot be had: %w", cause)
+		return nil, errors.New("dsn asks for TLS in a way that cannot be had: " + tlsCause(cause))
 	}
-	if err != nil {
+	if err != nil || mistyped(cfg.DSN, c.ConnConfig.RuntimeParams) {
 		return nil, errors.New("dsn is no connection string: it must be a URL, postgres://user:password@host/database, " +
 			"with special characters percent-encoded, or key=value pairs as libpq takes them")
 	}
@@ -83,9 +83,21 @@ func (cfg Config) connection() (*pgxpool.Config, error) {
 
 // reach connects once and finds out whether the sessions are ours.
 func reach(ctx context.Context, cfg Config) (*server, *pgx.Conn, error) {
+	return reachTelling(ctx, cfg, nil)
+}
+
+// reachTelling also tells what our own statements have to say: see numberRows.
+func reachTelling(ctx context.Context, cfg Config, tell func(string)) (*server, *pgx.Conn, error) {
 	c, err := cfg.connection()
 	if err != nil {
 		return nil, nil, err
+	}
+	if tell != nil {
+		c.ConnConfig.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
+			if text, ours := strings.CutPrefix(n.Message, "connectd: "); ours {
+				tell(text)
+			}
+		}
 	}
 	given := maps.Clone(c.ConnConfig.RuntimeParams)
 	s := &server{cfg: c}
@@ -180,5 +192,6 @@ func (s *server) pool(ctx context.Context, limit int32) (*pgxpool.Pool, error) {
 
 // dial makes one connection outside of the pools.
 func (s *server) dial(ctx context.Context) (*pgx.Conn, error) {
-	return pgx.ConnectConfig(ctx, s.cfg.ConnConfig)
+	conn, err := pgx.ConnectConfig(ctx, s.cfg.ConnConfig)
+	return conn, discreet(err)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/outbox"
 )
 
 // doctorPool is how many connections look.
@@ -75,7 +76,7 @@ func diagnose(ctx context.Context, cfg Config, t thresholds) core.Diagnosis {
 func (d *doctor) check(ctx context.Context, what string, look func(context.Context) error) bool {
 	ctx, cancel := context.WithTimeout(ctx, d.thresholds.check)
 	defer cancel()
-	err := look(ctx)
+	err := discreet(look(ctx))
 	switch {
 	case err == nil:
 	case sqlState(err) == insufficientPrivilege:
@@ -242,7 +243,7 @@ func (d *doctor) table(ctx context.Context) error {
 	s, err := inspect(ctx, d.src.work, d.cfg)
 	switch {
 	case err != nil && sqlState(err) == "" && ctx.Err() == nil:
-		d.Fault(misfit(err), err.Error(), remedy(err))
+		d.Fault(outbox.MisfitOf(err), err.Error(), remedy(err))
 		return nil
 	case err != nil:
 		return err
@@ -253,12 +254,7 @@ func (d *doctor) table(ctx context.Context) error {
 	d.Fine("table", "%s is there, with the columns that are read", s.table)
 	d.Fine("id", "column %s is unique", s.cols.ID)
 	d.src.s, d.src.text = s, s.texts()
-	if lost := s.missing(); lost != nil {
-		what := "initialised"
-		if strings.HasPrefix(lost[0], "index ") || strings.HasPrefix(lost[0], "valid index ") {
-			what = "index"
-		}
-		d.Fault(what, "there is no "+strings.Join(lost, ", no "), "run `connectd init`, which makes what is missing")
+	if outbox.Missing(&d.Diagnosis, s.missing(), "") {
 		return nil
 	}
 	if err := s.samePartitions(); err != nil {
@@ -267,24 +263,8 @@ func (d *doctor) table(ctx context.Context) error {
 	}
 	d.Looked = true
 	d.Fine("index", "%s is there and valid", s.objectName("pending"))
-	if s.version > schemaVersion {
-		d.Warn("initialised", fmt.Sprintf("the table was prepared by the next version of connectd (schema version %d, this one's is %d)", s.version, schemaVersion), "upgrade connectd here too")
-	} else {
-		d.Fine("initialised", "schema version %d, %d partitions", s.version, s.partitions)
-	}
+	outbox.Initialised(&d.Diagnosis, s.version, schemaVersion, s.partitions)
 	return d.trigger(ctx)
-}
-
-// misfit names what is wrong with a table that cannot be used.
-func misfit(err error) string {
-	switch text := err.Error(); {
-	case strings.Contains(text, ": the id column "):
-		return "id"
-	case strings.Contains(text, ": the order column "):
-		return "order"
-	default:
-		return "table"
-	}
 }
 
 // remedy is what to do about such a table, where the error does not say so itself.
@@ -348,16 +328,15 @@ func (d *doctor) commitOrder(ctx context.Context) error {
 		return err
 	}
 	d.Fine("commit order", "sequence %s hands out one number at a time", d.src.order.sequence)
-	var slow []string
-	if err := d.src.work.QueryRow(ctx, `SELECT coalesce(array_agg(tgname::text ORDER BY tgname), '{}') FROM pg_trigger
-		WHERE tgrelid = to_regclass($1::text) AND tgenabled <> 'D' AND tgtype::int & 7 = 7`, d.src.s.table.quoted()).Scan(&slow); err != nil { // each row, before, insert
-		return err
+	who, age, err := d.src.order.holder(ctx, d.src.work, nil)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil
+	case err == nil && age > d.transaction:
+		d.Warn("commit order", fmt.Sprintf("a transaction that may have inserted rows is open since %v, and every later row waits for it: %s", age.Round(time.Second), who),
+			"end it, and set transaction or idle_in_transaction_session_timeout for its role")
 	}
-	if len(slow) > 0 {
-		d.Warn("commit order", fmt.Sprintf("a row has its number before these triggers run: %s. If they take longer than %v before the transaction has written anything, later rows pass it", strings.Join(slow, ", "), barrierGrace),
-			"look what they do, or drop them; a trigger AFTER INSERT does no harm")
-	}
-	return nil
+	return err
 }
 
 // workers reads what the daemons have written.

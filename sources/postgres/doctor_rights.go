@@ -168,11 +168,8 @@ func (d *doctor) transactions(ctx context.Context) error {
 		found = true
 		age := microseconds(since).Round(time.Second)
 		if writes {
-			say := fmt.Sprintf("a transaction that has written is open since %v: %s. Rows that it inserts late are found, but fetches must go on looking for them", age, who)
-			if d.cfg.CommitOrder {
-				say = fmt.Sprintf("a transaction that has written is open since %v, and every later row waits for it: %s", age, who)
-			}
-			d.Warn("transactions", say, "end it, and set transaction or idle_in_transaction_session_timeout for its role")
+			d.Warn("transactions", fmt.Sprintf("a transaction that has written is open since %v: %s. Rows that it inserts late are found, but fetches must go on looking for them", age, who),
+				"end it, and set transaction or idle_in_transaction_session_timeout for its role")
 			return nil
 		}
 		d.Warn("transactions", fmt.Sprintf("a snapshot is held since %v: %s. Until it ends, vacuum removes nothing of what is published meanwhile", age, who),

@@ -17,40 +17,13 @@ import (
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/scripts/services"
 	"github.com/connectd/connectd/sources/postgres"
+	"github.com/connectd/connectd/sources/sourcetest"
 )
 
-// wantFinding wants a finding of this level about what, with these words in it.
-func wantFinding(t *testing.T, d core.Diagnosis, level core.Level, what string, words ...string) core.Finding {
-	t.Helper()
-	for _, f := range d.Findings {
-		if f.What != what || f.Level != level {
-			continue
-		}
-		for _, w := range words {
-			if !strings.Contains(f.Say+" "+f.Do, w) {
-				t.Errorf("%q is missing in %+v", w, f)
-			}
-		}
-		if level == core.Problem && f.Do == "" {
-			t.Errorf("it does not say what to do: %+v", f)
-		}
-		return f
-	}
-	t.Fatalf("no %s about %s in %+v", level, what, d.Findings)
-	return core.Finding{}
-}
-
+// Other tests' transactions may be open, and a test server need not be durable.
 func wantSound(t *testing.T, d core.Diagnosis) {
 	t.Helper()
-	for _, f := range d.Findings {
-		// Other tests' transactions may be open, and a test server need not be durable.
-		if f.Level != core.Fine && f.What != "transactions" && f.What != "durability" {
-			t.Errorf("%+v", f)
-		}
-	}
-	if !d.Looked {
-		t.Error("the table was not looked at")
-	}
+	sourcetest.WantSound(t, d, "transactions", "durability")
 }
 
 // soundTable is a table that init has made.
@@ -93,17 +66,12 @@ func TestDoctorOfASoundTable(t *testing.T) {
 func TestDoctorOfAnAdoptedTable(t *testing.T) {
 	cfg := postgres.Config{DSN: services.Postgres(t), Table: schemaOf(t) + ".outbox", DeletePublished: true, CommitOrder: true, Notify: postgres.NotifyTrigger}
 	in(t, cfg, `CREATE TABLE outbox (id uuid PRIMARY KEY, aggregateid varchar(100), payload bytea)`)
-	wantFinding(t, postgres.Diagnose(t.Context(), cfg), core.Problem, "initialised", "column state", "connectd init")
+	sourcetest.WantFinding(t, postgres.Diagnose(t.Context(), cfg), core.Problem, "initialised", "column state", "connectd init")
 	initialise(t, cfg, postgres.InitOptions{})
 	d := postgres.Diagnose(t.Context(), cfg)
 	wantSound(t, d)
-	wantFinding(t, d, core.Fine, "notify")
-	wantFinding(t, d, core.Fine, "commit order")
-	in(t, cfg, `CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN new; END'`,
-		`CREATE TRIGGER harmless AFTER INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION f()`, `CREATE TRIGGER slow BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION f()`)
-	if say := wantFinding(t, postgres.Diagnose(t.Context(), cfg), core.Warning, "commit order", "slow", "20ms").Say; strings.Contains(say, "harmless") {
-		t.Error(say)
-	}
+	sourcetest.WantFinding(t, d, core.Fine, "notify")
+	sourcetest.WantFinding(t, d, core.Fine, "commit order")
 	if len(d.Leases) != postgres.DefaultPartitions || d.Receipts {
 		t.Errorf("%d leases, receipts %v", len(d.Leases), d.Receipts)
 	}
@@ -112,8 +80,8 @@ func TestDoctorOfAnAdoptedTable(t *testing.T) {
 	if !d.Receipts {
 		t.Error("the receipt was not seen")
 	}
-	wantFinding(t, d, core.Warning, "notify", "is disabled", "ENABLE TRIGGER")
-	wantFinding(t, d, core.Problem, "commit order", "10 numbers at a time", "CACHE 1", "delivery.ordering")
+	sourcetest.WantFinding(t, d, core.Warning, "notify", "is disabled", "ENABLE TRIGGER")
+	sourcetest.WantFinding(t, d, core.Problem, "commit order", "10 numbers at a time", "CACHE 1", "delivery.ordering")
 }
 
 // Not everybody leaves the sequence to PUBLIC.
@@ -127,7 +95,7 @@ func TestDoctorOfRolesThatCannotInsert(t *testing.T) {
 	in(t, cfg, `GRANT INSERT (id, payload) ON outbox TO "`+role+`"`)
 	sound()
 	in(t, cfg, `REVOKE USAGE ON SEQUENCE connectd_outbox_seq FROM PUBLIC`)
-	do := wantFinding(t, postgres.Diagnose(t.Context(), cfg), core.Warning, "inserts", role, "connectd_outbox_seq").Do
+	do := sourcetest.WantFinding(t, postgres.Diagnose(t.Context(), cfg), core.Warning, "inserts", role, "connectd_outbox_seq").Do
 	in(t, cfg, do)
 	sound()
 	in(t, cfg, `REVOKE ALL ON SEQUENCE connectd_outbox_seq FROM "`+role+`"`, `REVOKE INSERT (id, payload) ON outbox FROM "`+role+`"`)
@@ -162,8 +130,8 @@ func TestDoctorOfTheTable(t *testing.T) {
 			cfg := soundTable(t)
 			in(t, cfg, insertMany(1000), `ANALYZE outbox`, c.breaks)
 			d := postgres.Diagnose(t.Context(), cfg)
-			wantFinding(t, d, c.level, c.what, c.words...)
-			wantFinding(t, d, core.Fine, "server")
+			sourcetest.WantFinding(t, d, c.level, c.what, c.words...)
+			sourcetest.WantFinding(t, d, core.Fine, "server")
 		})
 	}
 }
@@ -193,7 +161,7 @@ func TestDoctorOfTheServer(t *testing.T) {
 			cfg := good
 			cfg.DSN = c.dsn
 			d := postgres.Diagnose(t.Context(), cfg)
-			wantFinding(t, d, core.Problem, "server", c.words)
+			sourcetest.WantFinding(t, d, core.Problem, "server", c.words)
 			if strings.Contains(fmt.Sprint(d), "hunter2") {
 				t.Errorf("the password is shown: %+v", d)
 			}
@@ -210,8 +178,8 @@ func TestDoctorOfTheServer(t *testing.T) {
 		}
 	}
 	old := postgres.JudgeVersion(120022, "12.22")
-	wantFinding(t, old, core.Problem, "version", "12.22", "13")
-	wantFinding(t, postgres.JudgeVersion(130001, "13.1"), core.Fine, "version")
+	sourcetest.WantFinding(t, old, core.Problem, "version", "12.22", "13")
+	sourcetest.WantFinding(t, postgres.JudgeVersion(130001, "13.1"), core.Fine, "version")
 }
 
 // The rights that are missing are named, by GRANTs that suffice.
@@ -230,23 +198,23 @@ func TestDoctorOfTheRights(t *testing.T) {
 			}
 			u.User = url.UserPassword(role, "hunter2")
 			cfg.DSN = u.String()
-			wantFinding(t, postgres.Diagnose(t.Context(), cfg), core.Problem, "rights", "USAGE on the schema")
+			sourcetest.WantFinding(t, postgres.Diagnose(t.Context(), cfg), core.Problem, "rights", "USAGE on the schema")
 			in(t, asOwner(t, cfg), `GRANT USAGE ON SCHEMA `+schema+` TO `+role)
-			wantFinding(t, postgres.Diagnose(t.Context(), cfg), core.Problem, "rights", "connectd_outbox")
+			sourcetest.WantFinding(t, postgres.Diagnose(t.Context(), cfg), core.Problem, "rights", "connectd_outbox")
 			in(t, asOwner(t, cfg), `GRANT SELECT ON connectd_outbox, connectd_lease TO `+role)
-			f := wantFinding(t, postgres.Diagnose(t.Context(), cfg), core.Problem, "rights", "UPDATE", "connectd_inflight", "INSERT")
+			f := sourcetest.WantFinding(t, postgres.Diagnose(t.Context(), cfg), core.Problem, "rights", "UPDATE", "connectd_inflight", "INSERT")
 			in(t, asOwner(t, cfg), strings.Split(f.Do, "; ")...)
 			d := postgres.Diagnose(t.Context(), cfg)
 			if deletes {
 				wantSound(t, d)
 			} else {
-				f := wantFinding(t, d, core.Warning, "rights", "never cleaned up")
+				f := sourcetest.WantFinding(t, d, core.Warning, "rights", "never cleaned up")
 				in(t, asOwner(t, cfg), f.Do)
 				wantSound(t, postgres.Diagnose(t.Context(), cfg))
 			}
 			useIt(t, cfg)
 			in(t, asOwner(t, cfg), `ALTER TABLE outbox ENABLE ROW LEVEL SECURITY`)
-			wantFinding(t, postgres.Diagnose(t.Context(), cfg), core.Warning, "rights", "row security", "BYPASSRLS")
+			sourcetest.WantFinding(t, postgres.Diagnose(t.Context(), cfg), core.Warning, "rights", "row security", "BYPASSRLS")
 		})
 	}
 }
@@ -302,14 +270,27 @@ func useIt(t *testing.T, cfg postgres.Config) {
 	}
 }
 
+func TestDoctorOfWhatHoldsBackRows(t *testing.T) {
+	cfg := soundTable(t)
+	cfg.CommitOrder = true
+	look := func() core.Diagnosis { return postgres.DiagnoseWith(t.Context(), cfg, 0, time.Microsecond, 0) }
+	begin(t, cfg.DSN, `SELECT pg_current_xact_id()`) // elsewhere
+	sourcetest.WantFinding(t, look(), core.Fine, "commit order", "one number at a time")
+	if said := fmt.Sprint(look().Findings); strings.Contains(said, "every later row waits") {
+		t.Error(said)
+	}
+	begin(t, with(t, cfg.DSN, "application_name", "culprit"), `INSERT INTO `+quoted(cfg)+` (id, payload) VALUES ('a', 'x')`)
+	sourcetest.WantFinding(t, look(), core.Warning, "commit order", "every later row waits", "process ", "application culprit", "since 20", "end it")
+}
+
 // A LISTEN through the pooler succeeds, and nothing ever comes.
 func TestDoctorOfNotifyThroughAPooler(t *testing.T) {
 	cfg := soundTable(t)
 	cfg.DSN, cfg.Notify = services.PgBouncer(t), postgres.NotifyProducer
 	d := postgres.Diagnose(t.Context(), cfg)
-	wantFinding(t, d, core.Warning, "notify", "pooler", "polling", "leave source.notify out")
-	wantFinding(t, d, core.Fine, "pooler")
-	wantFinding(t, d, core.Fine, "plan")
+	sourcetest.WantFinding(t, d, core.Warning, "notify", "pooler", "polling", "leave source.notify out")
+	sourcetest.WantFinding(t, d, core.Fine, "pooler")
+	sourcetest.WantFinding(t, d, core.Fine, "plan")
 }
 
 func TestDoctorOfTransactionsAndDeadRows(t *testing.T) {
@@ -361,7 +342,7 @@ func TestDoctorOfALockedTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	begun := time.Now()
-	wantFinding(t, postgres.DiagnoseWith(t.Context(), cfg, time.Second, 0, 0), core.Problem, "table", "no answer within 1s", "pg_locks")
+	sourcetest.WantFinding(t, postgres.DiagnoseWith(t.Context(), cfg, time.Second, 0, 0), core.Problem, "table", "no answer within 1s", "pg_locks")
 	if took := time.Since(begun); took > 20*time.Second {
 		t.Errorf("it took %v", took)
 	}

@@ -360,18 +360,22 @@ func TestErrorsHoldNoSecret(t *testing.T) {
 	for _, dsn := range []string{
 		"postgres://u:s3cr/et" + at, "postgres://u:s3cr#et" + at, "postgres://u:s3cr%et" + at, "postgres://u:s3cr:et@:x:/d", "password=s3cr'et host=x",
 		"host=x password='s3cr\\'et' port=et", "user=x password=s3cret sslmode=none", "postgres://u:s3cret" + strings.Replace(at, "sslmode=disable", "sslmode=s3cret", 1),
+		"postgres://u?s3cret" + at, "postgres://u?s3cret=x" + at, "postgres://u:5432/s3cret" + at, "postgres://u:5432#s3cret" + at, "postgres://s3cret" + at,
+		"postgres://connectd:x" + at + "&s3cret=on", "postgres://connectd:connectd" + at + "&s3cret=on", "postgres://connectd:connectd" + at + "&work_mem=s3cret", "postgres://u:x" + at + "&sslmode=verify-full&sslrootcert=/s3cret",
+		"host=127.0.0.1 user=x password=a s3cret=b", "host=127.0.0.1 user=x password=a s3cret b=c",
 		"postgres://nobody:s3cret" + at, "postgres://u:s3cret@127.0.0.1:1/d", "postgres://u:s3cret@no.such.host.invalid/d",
 	} {
 		cfg := postgres.Config{DSN: dsn, Table: "outbox"}
 		for what, err := range map[string]error{
 			"validate": cfg.Validate(),
 			"open":     func() error { _, err := postgres.Open(t.Context(), cfg); return err }(),
+			"doctor":   func() error { return errors.New(fmt.Sprint(postgres.Diagnose(t.Context(), cfg).Findings)) }(),
 			"plan":     func() error { _, err := postgres.Plan(t.Context(), cfg, postgres.InitOptions{}); return err }(),
 		} {
 			if err == nil && what != "validate" {
 				t.Errorf("%s with %s works", what, dsn)
 			}
-			if err != nil && (strings.Contains(err.Error(), "s3cr") || strings.Contains(err.Error(), "et@") || strings.Contains(fmt.Sprintf("%+v %#v", err, err), "s3cret")) {
+			if err != nil && (strings.Contains(err.Error(), "s3cr") || strings.Contains(err.Error(), "et@") || strings.Contains(err.Error(), "user=") || strings.Contains(err.Error(), "nobody") || strings.Contains(fmt.Sprintf("%+v %#v", err, err), "s3cret")) {
 				t.Errorf("%s with %s: %v", what, dsn, err)
 			}
 		}

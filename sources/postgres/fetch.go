@@ -17,7 +17,7 @@ func (src *Source) Fetch(ctx context.Context, req core.FetchRequest) (core.Page,
 	upTo := int64(math.MaxInt64)
 	if src.order != nil {
 		var err error
-		if upTo, err = src.passed(ctx); err != nil {
+		if upTo, err = src.passed(ctx, barrierFresh); err != nil {
 			return core.Page{}, err
 		}
 	}

@@ -413,3 +413,45 @@ func until(t testing.TB, what string, holds func() bool) {
 		time.Sleep(5 * time.Millisecond)
 	}
 }
+
+// Nobody sits before a silent init: it says what it waits for, and how far it is.
+func TestInitTellsWhatItWaitsFor(t *testing.T) {
+	dsn := with(t, services.Postgres(t), "application_name", "culprit")
+	cfg := postgres.Config{DSN: services.Postgres(t), Table: schemaOf(t) + ".outbox"}
+	in(t, cfg, `CREATE TABLE outbox (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), aggregateid text, payload bytea)`, `INSERT INTO outbox DEFAULT VALUES`, `INSERT INTO outbox DEFAULT VALUES`,
+		`CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(2.1); RETURN new; END'`, `CREATE TRIGGER slow BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION f()`)
+	told := make(chan string, 100)
+	opt := postgres.InitOptions{Existing: "pending", Tell: func(text string) { told <- text }}
+	hear := func(words ...string) {
+		t.Helper()
+		limit := time.After(30 * time.Second)
+		for {
+			select {
+			case text := <-told:
+				if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, w) }) {
+					return
+				}
+				t.Logf("told: %s", text)
+			case <-limit:
+				t.Fatalf("nobody was told of %q", words)
+			}
+		}
+	}
+	end := func(tx pgx.Tx) {
+		t.Helper()
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other, user := begin(t, dsn, fmt.Sprintf(`SELECT pg_advisory_xact_lock(%d)`, 0x636f6e6e65637464)), begin(t, dsn, `SELECT FROM `+cfg.Table)
+	done := make(chan error, 1)
+	go func() { done <- initWith(t, cfg, opt) }()
+	hear("waits for another init", "process ", "application culprit", "since 20")
+	end(other)
+	hear("waits for a lock", "process ", "application culprit", "idle in transaction, since 20", "the relay's own columns")
+	end(user)
+	hear("numbers the rows that are there: 1 so far")
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}

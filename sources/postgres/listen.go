@@ -143,7 +143,7 @@ func (l *listener) probe(ctx context.Context, conn *pgx.Conn) error {
 	defer cancel()
 	token := "probe " + rand.Text()
 	if err := l.send(ctx, token); err != nil {
-		return fmt.Errorf("notify: %w", err)
+		return fmt.Errorf("notify: %w", discreet(err))
 	}
 	for {
 		n, err := conn.WaitForNotification(ctx)

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -47,7 +48,7 @@ func TestCommitOrderWaitsForOlderWriters(t *testing.T) {
 	insert(quick, "quick")
 	commit(t, quick)
 	held, err := src.HeldBack(t.Context())
-	if err != nil || held == nil || held.Rows != 1 || !strings.Contains(held.Holder, "process ") || held.For <= 0 {
+	if err != nil || held == nil || held.Rows != 1 || !strings.Contains(held.Holder, "process ") || !strings.Contains(held.Holder, ", idle in transaction, since 20") || held.For <= 0 {
 		t.Errorf("held back: %+v, %v", held, err)
 	}
 	for begun := time.Now(); time.Since(begun) < 200*time.Millisecond; {
@@ -107,6 +108,130 @@ func TestB1TheHorizonOfATransactionYoungerThanTheMark(t *testing.T) {
 	}
 	commit(t, tx)
 	until(t, "the horizon to be passed", func() bool { return horizon().Oldest >= seen.Next })
+}
+
+// A number is drawn before anything shows that its transaction writes: here a trigger takes its time before the row is
+// there, and the transaction has no number of its own yet.
+func TestCommitOrderWithASlowTrigger(t *testing.T) {
+	cfg, src, _ := ordered(t)
+	insert := func(values string) { execute(t, `INSERT INTO `+cfg.Table+` (id, payload) VALUES `+values) }
+	in(t, cfg, `CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN IF new.id = ''slow'' THEN PERFORM pg_sleep(1); END IF; RETURN new; END'`,
+		`CREATE TRIGGER slow BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION f()`)
+	insert(`('first', 'x')`) // with it the sequence logs 32 numbers, for which the transaction needs one of its own
+	pool := application(t, cfg.DSN)
+	done := make(chan error, 1)
+	go func() {
+		_, err := pool.Exec(context.Background(), `INSERT INTO `+cfg.Table+` (id, payload) VALUES ('slow', 'x')`)
+		done <- err
+	}()
+	until(t, "the slow row to have its number", func() bool {
+		return ask[bool](t, `SELECT last_value > 1 FROM `+strings.Replace(cfg.Table, "outbox", "outbox_seq_seq", 1))
+	})
+	insert(`('quick', 'x')`)
+	until(t, "both to be there", func() bool {
+		got := ids(pending(t, src))
+		if strings.HasPrefix(got, "first quick") {
+			t.Fatalf("there is %s", got)
+		}
+		return got == "first slow quick"
+	})
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What other transactions do elsewhere, and what does not insert, holds nothing back.
+func TestCommitOrderIsNotHeldByWhatDoesNotInsert(t *testing.T) {
+	cfg, src, insert := ordered(t)
+	execute(t, `CREATE TABLE `+cfg.Table+`_other (x int)`)
+	begin(t, cfg.DSN, `INSERT INTO `+cfg.Table+`_other VALUES (1)`)
+	begin(t, cfg.DSN, `SELECT pg_current_xact_id()`, `LOCK TABLE `+cfg.Table+` IN SHARE UPDATE EXCLUSIVE MODE`) // as VACUUM does
+	tx := begin(t, cfg.DSN)
+	insert(tx, "a")
+	commit(t, tx)
+	if got := ids(pending(t, src)); got != "a" {
+		t.Fatalf("there is %q", got)
+	}
+	if held, err := src.HeldBack(t.Context()); err != nil || held != nil {
+		t.Errorf("held back: %+v, %v", held, err)
+	}
+}
+
+// A stronger lock that an inserting transaction has as well hides nothing.
+func TestCommitOrderOfAWriterWithAStrongerLock(t *testing.T) {
+	cfg, src, insert := ordered(t)
+	low := begin(t, cfg.DSN)
+	insert(low, "low")
+	if _, err := low.Exec(t.Context(), `LOCK TABLE `+cfg.Table+` IN SHARE UPDATE EXCLUSIVE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, `INSERT INTO `+cfg.Table+` (id, payload) VALUES ('high', 'x')`)
+	for begun := time.Now(); time.Since(begun) < 100*time.Millisecond; {
+		if got := ids(pending(t, src)); got != "" {
+			t.Fatalf("%s is there before low", got)
+		}
+	}
+	commit(t, low)
+	until(t, "both to be there", func() bool { return ids(pending(t, src)) == "low high" })
+}
+
+// A call whose context ends does not wait for another call that is stuck at the server.
+func TestCommitOrderWaitsNoLongerThanItsContext(t *testing.T) {
+	cfg, src, _ := ordered(t)
+	tx := begin(t, cfg.DSN, `ALTER SEQUENCE `+cfg.Table+`_seq_seq RENAME TO other`) // nobody can read it
+	stuck := make(chan error, 1)
+	go func() { _, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 1}); stuck <- err }()
+	until(t, "a fetch to wait for the sequence", func() bool {
+		return ask[bool](t, `SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND relation = to_regclass($1)::oid)`, cfg.Table+`_seq_seq`)
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	begun := time.Now()
+	if _, err := src.Fetch(ctx, core.FetchRequest{Limit: 1}); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) > 5*time.Second {
+		t.Errorf("after %v: %v", time.Since(begun), err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-stuck; err != nil {
+		t.Error(err)
+	}
+}
+
+// A transaction that is prepared for a two-phase commit goes on holding rows back, without a session, and also when the
+// server was started again meanwhile.
+func TestCommitOrderOfPreparedTransactions(t *testing.T) {
+	own := services.Own(t, "postgres")
+	executeAt(t, own.Postgres(), `ALTER SYSTEM SET max_prepared_transactions = 5`)
+	own.Stop("postgres")
+	own.Start("postgres")
+	cfg := postgres.Config{DSN: own.Postgres(), Table: "public.outbox", CommitOrder: true}
+	initialise(t, cfg, postgres.InitOptions{Partitions: 1})
+	src := open(t, cfg)
+	tx := begin(t, cfg.DSN, `INSERT INTO outbox (id, payload) VALUES ('low', 'x')`)
+	executeAt(t, cfg.DSN, `INSERT INTO outbox (id, payload) VALUES ('high', 'x')`)
+	held := func() {
+		t.Helper()
+		for begun := time.Now(); time.Since(begun) < 100*time.Millisecond; {
+			if got := ids(pending(t, src)); got != "" {
+				t.Fatalf("%s is there before low", got)
+			}
+		}
+	}
+	held()
+	if _, err := tx.Exec(t.Context(), `PREPARE TRANSACTION 'two'`); err != nil {
+		t.Fatal(err)
+	}
+	held()
+	if h, err := src.HeldBack(t.Context()); err != nil || h == nil || h.Rows != 1 || !strings.Contains(h.Holder, "prepared transaction 'two', user ") || !strings.Contains(h.Holder, "since 20") {
+		t.Errorf("held back: %+v, %v", h, err)
+	}
+	own.Kill("postgres")
+	own.Start("postgres")
+	until(t, "the server to answer", func() bool { _, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 1}); return err == nil })
+	held()
+	executeAt(t, cfg.DSN, `COMMIT PREPARED 'two'`)
+	until(t, "both to be there", func() bool { return ids(pending(t, src)) == "low high" })
 }
 
 // A transaction that only reads holds nothing back, and one that is rolled back no longer.

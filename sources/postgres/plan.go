@@ -22,6 +22,9 @@ type InitOptions struct {
 	Existing string
 	// Partitions is the number of partitions of a table that has none yet; 0 is DefaultPartitions. It stays for good.
 	Partitions int
+	// Tell is told by Apply what it waits for or is at, once that takes longer than two seconds. It may be called on
+	// several goroutines, and not after Apply has returned. Nil: nobody is told.
+	Tell func(text string)
 }
 
 // Plan says what has to be done so that Open works: nothing, when it does already. It changes nothing.

@@ -18,7 +18,10 @@ import (
 	"github.com/connectd/connectd/sources/sourcetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(tests{m}) }
+func TestMain(m *testing.M) {
+	sourcetest.Abroad()
+	goleak.VerifyTestMain(tests{m})
+}
 
 // modes are the ways to the server: pgx's query modes, and a pooler that gives each transaction another session.
 var modes = map[string]func(t *testing.T) string{

@@ -74,7 +74,7 @@ func (src *Source) try(ctx context.Context, what string, f func() error) error {
 			// The server became a standby, which no connection to it survives, though each answers.
 			src.reset()
 		}
-		return fmt.Errorf("postgres: %s: %w", what, err)
+		return fmt.Errorf("postgres: %s: %w", what, discreet(err))
 	}
 }
 

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -29,7 +30,7 @@ func (src *Source) Wait(ctx context.Context) error {
 		wait := max(src.last.pause, src.poll.Min)
 		if src.listen != nil {
 			announced = src.listen.wake
-			if src.listen.up.Load() {
+			if src.listen.up.Load() && (src.order == nil || !src.order.holding()) {
 				wait = src.poll.Max
 			}
 		}
@@ -44,7 +45,10 @@ func (src *Source) Wait(ctx context.Context) error {
 				return err
 			}
 			src.last.woken = time.Now()
-			return nil
+			if src.order == nil {
+				return nil
+			}
+			wait = src.poll.Min // the row may have to wait for an older transaction
 		case <-timer.C:
 		}
 		fresh, err := src.look(ctx)
@@ -61,12 +65,19 @@ func (src *Source) Wait(ctx context.Context) error {
 	}
 }
 
-// look says whether there is a row above those that were read.
+// look says whether there is a row above those that were read, and in commit order one that need not wait.
 func (src *Source) look(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
+	upTo := int64(math.MaxInt64)
+	if src.order != nil {
+		var err error
+		if upTo, err = src.passed(ctx, 0); err != nil {
+			return false, err
+		}
+	}
 	var highest pgtype.Int8
-	err := src.work.QueryRow(ctx, src.text.fill(`SELECT max({order})::bigint FROM {table} WHERE {order} > $1::bigint`), src.seen.Load()).Scan(&highest)
+	err := src.work.QueryRow(ctx, src.text.fill(`SELECT max({order})::bigint FROM {table} WHERE {order} > $1::bigint AND {order} <= $2::bigint`), src.seen.Load(), upTo).Scan(&highest)
 	if err != nil || !highest.Valid {
 		return false, err
 	}

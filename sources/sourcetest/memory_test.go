@@ -11,7 +11,10 @@ import (
 	"github.com/connectd/connectd/sources/sourcetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	sourcetest.Abroad()
+	goleak.VerifyTestMain(m)
+}
 
 func TestMemory(t *testing.T) {
 	for name, partitions := range map[string]int{"one partition": 1, "seven partitions": 7} {

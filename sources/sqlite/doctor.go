@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/outbox"
 )
 
 // checkLimit bounds one thing that is looked at.
@@ -93,7 +94,7 @@ func (d *doctor) table(ctx context.Context) error {
 	var code interface{ Code() int }
 	switch {
 	case err != nil && !errors.As(err, &code) && ctx.Err() == nil:
-		d.Fault(misfit(err), err.Error(), remedy(err))
+		d.Fault(outbox.MisfitOf(err), err.Error(), remedy(err))
 		return nil
 	case err != nil:
 		return err
@@ -110,30 +111,13 @@ func (d *doctor) table(ctx context.Context) error {
 	} else {
 		d.Warn("journal", "the journal is not a write-ahead log, so readers and writers wait for each other", "run `connectd init`, or leave it to the daemon, which changes it when it starts")
 	}
-	if lost := s.missing(); lost != nil {
-		what := "initialised"
-		if strings.HasPrefix(lost[0], "index ") {
-			what = "index"
-		}
-		d.Fault(what, "there is no "+strings.Join(lost, ", no "), "run `connectd init`, which makes what is missing")
+	if outbox.Missing(&d.Diagnosis, s.missing(), "") {
 		return nil
 	}
 	d.Looked = true
 	d.Fine("index", "%s is there", s.pendingIndex())
 	d.Fine("initialised", "all that init makes is there")
 	return nil
-}
-
-// misfit names what is wrong with a table that cannot be used.
-func misfit(err error) string {
-	switch text := err.Error(); {
-	case strings.Contains(text, ": the id column "):
-		return "id"
-	case strings.Contains(text, ": the order column "):
-		return "order"
-	default:
-		return "table"
-	}
 }
 
 // remedy is what to do about such a table, where the error does not say so itself.

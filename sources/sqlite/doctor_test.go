@@ -10,37 +10,14 @@ import (
 	"testing"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/sources/sourcetest"
 	"github.com/connectd/connectd/sources/sqlite"
 )
 
-// wantFinding wants a finding of this level about what, with these words in it.
-func wantFinding(t *testing.T, d core.Diagnosis, level core.Level, what string, words ...string) {
-	t.Helper()
-	for _, f := range d.Findings {
-		if f.What != what || f.Level != level {
-			continue
-		}
-		for _, w := range words {
-			if !strings.Contains(f.Say+" "+f.Do, w) {
-				t.Errorf("%q is missing in %+v", w, f)
-			}
-		}
-		if level == core.Problem && f.Do == "" {
-			t.Errorf("it does not say what to do: %+v", f)
-		}
-		return
-	}
-	t.Fatalf("no %s about %s in %+v", level, what, d.Findings)
-}
-
 func wantSound(t *testing.T, d core.Diagnosis) {
 	t.Helper()
-	for _, f := range d.Findings {
-		if f.Level != core.Fine {
-			t.Errorf("%+v", f)
-		}
-	}
-	if !d.Looked || len(d.Leases) != 1 {
+	sourcetest.WantSound(t, d)
+	if len(d.Leases) != 1 {
 		t.Errorf("the table was not looked at: %+v", d)
 	}
 }
@@ -112,7 +89,7 @@ func TestDoctorOfTheTable(t *testing.T) {
 			cfg := sqlite.Config{Path: file(t), Table: "outbox"}
 			initialise(t, cfg)
 			execute(t, cfg.Path, c.breaks)
-			wantFinding(t, sqlite.Diagnose(t.Context(), cfg), c.level, c.what, c.words...)
+			sourcetest.WantFinding(t, sqlite.Diagnose(t.Context(), cfg), c.level, c.what, c.words...)
 		})
 	}
 }
@@ -120,15 +97,15 @@ func TestDoctorOfTheTable(t *testing.T) {
 func TestDoctorOfTheFile(t *testing.T) {
 	dir := t.TempDir()
 	cfg := sqlite.Config{Path: filepath.Join(dir, "shop.db"), Table: "outbox"}
-	wantFinding(t, sqlite.Diagnose(t.Context(), cfg), core.Problem, "file", "there is no file", "connectd init")
+	sourcetest.WantFinding(t, sqlite.Diagnose(t.Context(), cfg), core.Problem, "file", "there is no file", "connectd init")
 	if _, err := os.Stat(cfg.Path); err == nil {
 		t.Error("doctor has made the file")
 	}
-	wantFinding(t, sqlite.Diagnose(t.Context(), sqlite.Config{Path: dir, Table: "outbox"}), core.Problem, "file", "not a regular file")
+	sourcetest.WantFinding(t, sqlite.Diagnose(t.Context(), sqlite.Config{Path: dir, Table: "outbox"}), core.Problem, "file", "not a regular file")
 	if err := os.WriteFile(cfg.Path, []byte(strings.Repeat("no database at all ", 100)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	wantFinding(t, sqlite.Diagnose(t.Context(), cfg), core.Problem, "table", "SQLite database")
+	sourcetest.WantFinding(t, sqlite.Diagnose(t.Context(), cfg), core.Problem, "table", "SQLite database")
 }
 
 // A process that keeps the write lock keeps doctor for a bounded time.
@@ -144,8 +121,8 @@ func TestDoctorOfALockedFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := sqlite.Diagnose(t.Context(), cfg)
-	wantFinding(t, d, core.Problem, "rights", "stays locked", "lsof")
-	wantFinding(t, d, core.Fine, "plan")
+	sourcetest.WantFinding(t, d, core.Problem, "rights", "stays locked", "lsof")
+	sourcetest.WantFinding(t, d, core.Fine, "plan")
 	if _, err := conn.ExecContext(context.Background(), `ROLLBACK`); err != nil {
 		t.Fatal(err)
 	}

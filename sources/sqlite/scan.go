@@ -65,7 +65,9 @@ func (b *blob) Scan(value any) error {
 	case nil:
 		*b = nil
 	case []byte:
-		*b = v
+		if *b = v; v == nil {
+			*b = []byte{} // the driver's empty blob; NULL comes as nil itself
+		}
 	case string:
 		*b = []byte(v)
 	default:

@@ -22,6 +22,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {
 		os.Exit(child())
 	}
+	sourcetest.Abroad()
 	goleak.VerifyTestMain(m)
 }
 

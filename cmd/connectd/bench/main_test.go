@@ -22,9 +22,12 @@ const (
 	discardProgram = "discard"
 	// receiverProgram takes webhooks.
 	receiverProgram = "receiver"
+	// fakeKafkaProgram is a Kafka broker in memory.
+	fakeKafkaProgram = "kfake"
 )
 
-// TestMain lets this test binary be the null sink's process, the far end of a bare socket, and a receiver of webhooks.
+// TestMain lets this test binary be the null sink's process, the far end of a bare socket, a receiver of webhooks, and a
+// fake broker.
 func TestMain(m *testing.M) {
 	switch filepath.Base(os.Args[0]) {
 	case nullProgram:
@@ -34,6 +37,11 @@ func TestMain(m *testing.M) {
 	case receiverProgram:
 		if err := serveReceiver(os.Args[1:]); err != nil {
 			fmt.Fprintln(os.Stderr, "receiver:", err)
+			os.Exit(1)
+		}
+	case fakeKafkaProgram:
+		if err := serveFakeKafka(); err != nil {
+			fmt.Fprintln(os.Stderr, "fake broker:", err)
 			os.Exit(1)
 		}
 	default:
@@ -49,6 +57,9 @@ func BenchmarkGoals(b *testing.B) {
 	b.Run("drain", r.rounds(p, benchmarkDrain))
 	b.Run("boundary", r.rounds(p, benchmarkBoundary))
 	b.Run("webhook", r.rounds(p, benchmarkWebhook))
+	b.Run("kafka", r.withBroker(p, "Kafka sink's process / bare client", kafkaBrokers, benchmarkKafkaSink))
+	b.Run("kfake", r.rounds(p, benchmarkFakeKafkaSink))
+	b.Run("rabbitmq", r.withBroker(p, "RabbitMQ sink's process / bare client", "CONNECTD_TEST_RABBITMQ_URL", benchmarkRabbitSink))
 	b.Run("latency", r.rounds(p, benchmarkLatency))
 	b.Run("idle", r.rounds(p, benchmarkIdle))
 	b.Run("start", r.rounds(p, benchmarkStart))
@@ -67,9 +78,10 @@ func BenchmarkGoals(b *testing.B) {
 	}
 }
 
+const postgresDSN = "CONNECTD_TEST_POSTGRES_DSN"
+
 // benchmarkServers measures on the database servers whose addresses are in the environment.
 func benchmarkServers(b *testing.B, p programs, r *report) {
-	const postgresDSN = "CONNECTD_TEST_POSTGRES_DSN"
 	pg, found := openServer(b, "PostgreSQL", "postgres", "pgx", postgresDSN)
 	if found && pg.ours {
 		defer tunePostgres(b, pg)()
@@ -84,6 +96,7 @@ func benchmarkServers(b *testing.B, p programs, r *report) {
 		{"postgres-snapshot", "PostgreSQL beside a held snapshot", benchmarkPostgresSnapshot},
 		{"postgres-producers", "PostgreSQL producers beside the relay", benchmarkPostgresProducers},
 		{"postgres-latency", "PostgreSQL, commit → delivered", benchmarkPostgresLatency},
+		{"postgres-kafka", postgresKafka, benchmarkPostgresKafka},
 	} {
 		b.Run(each.name, r.withServer(p, pg, each.figures, postgresDSN, each.f))
 	}

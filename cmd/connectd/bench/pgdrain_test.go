@@ -17,6 +17,11 @@ var large = flag.Bool("large", false, "drain 5,000,000 rows too, which takes som
 // pgTemplate is a database that copies are made of. All copies are as the files of the template are: their pages are not in
 // the server's buffers, and the first change of each goes to the log as a whole, whoever makes it.
 func pgTemplate(b *testing.B, p programs, s *server, rows int, sections string, analysedEmpty bool) *database {
+	return pgTemplateOf(b, p, s, rows, payloadBytes, sections, analysedEmpty)
+}
+
+// pgTemplateOf is pgTemplate with payloads of another size.
+func pgTemplateOf(b *testing.B, p programs, s *server, rows, bytes int, sections string, analysedEmpty bool) *database {
 	d := s.newDatabase(b, "")
 	d.setup(b, p, "", nullSinkYAML, sections).init(b)
 	if analysedEmpty {
@@ -26,10 +31,10 @@ func pgTemplate(b *testing.B, p programs, s *server, rows int, sections string, 
 		SELECT '0198f0c2-5b1e-7000-8000-' || lpad(i::text, 12, '0'), 'customer-' || lpad(floor(random() * 10000)::text, 5, '0'), 'orders',
 			CASE WHEN i %% %d = 0 THEN 'Poison' ELSE 'OrderPlaced' END,
 			convert_to('{"order":' || 100000000 + i || ',"text":"' || repeat('0', %d) || '"}', 'UTF8') FROM generate_series(1, %d) i`,
-		poisonEvery, payloadBytes-29, rows))
+		poisonEvery, bytes-29, rows))
 	var n, size int
 	d.query(b, `SELECT count(*), max(length(payload)) FROM outbox`, &n, &size) // and notes in the rows that they are committed
-	if n != rows || size != payloadBytes {
+	if n != rows || size != bytes {
 		b.Fatalf("the backlog is %d rows of %d bytes", n, size)
 	}
 	if !analysedEmpty {

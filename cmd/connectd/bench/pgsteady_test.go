@@ -17,10 +17,12 @@ import (
 	"time"
 )
 
-// insertSome inserts rows numbered from the first to the last, with keys and payloads as in the backlogs.
-var insertSome = fmt.Sprintf(`INSERT INTO outbox (id, aggregateid, aggregatetype, type, payload)
+// insertSomeOf inserts rows numbered from the first to the last, with keys as in the backlogs and payloads of that size.
+func insertSomeOf(bytes int) string {
+	return fmt.Sprintf(`INSERT INTO outbox (id, aggregateid, aggregatetype, type, payload)
 	SELECT '0198f0c2-5b1e-7000-8000-' || lpad(i::text, 12, '0'), 'customer-' || lpad(floor(random() * 10000)::text, 5, '0'), 'orders', 'OrderPlaced',
-		convert_to('{"order":' || 100000000 + i || ',"text":"' || repeat('0', %d) || '"}', 'UTF8') FROM generate_series($1::bigint, $2::bigint) i`, payloadBytes-29)
+		convert_to('{"order":' || 100000000 + i || ',"text":"' || repeat('0', %d) || '"}', 'UTF8') FROM generate_series($1::bigint, $2::bigint) i`, bytes-29)
+}
 
 // insertRow inserts one row.
 const insertRow = `INSERT INTO outbox (id, aggregateid, aggregatetype, type, payload) VALUES ($1, $2, 'orders', 'OrderPlaced', $3)`
@@ -37,7 +39,7 @@ func benchmarkPostgresWAL(b *testing.B, p programs, s *server, r *report) {
 		d.run(b, `ALTER TABLE outbox SET (autovacuum_enabled = off)`)
 		begin, images := d.written(b)
 		for first := 1; first <= rows; first += each {
-			if _, err := d.db.ExecContext(b.Context(), insertSome, first, first+each-1); err != nil {
+			if _, err := d.db.ExecContext(b.Context(), insertSomeOf(payloadBytes), first, first+each-1); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -123,6 +125,7 @@ func holdSnapshot(b *testing.B, d *database) (release func()) {
 // insertPaced commits rows at a rate, some in each transaction, from several connections. It counts those committed, and
 // tells when all are.
 func (d *database) insertPaced(b *testing.B, rows, rate, each, connections int) (*atomic.Int64, <-chan error) {
+	insert := insertSomeOf(payloadBytes)
 	var committed, next atomic.Int64
 	failed := make(chan error, connections)
 	began := time.Now()
@@ -135,7 +138,7 @@ func (d *database) insertPaced(b *testing.B, rows, rate, each, connections int) 
 					return
 				}
 				time.Sleep(time.Until(began.Add(time.Duration(last) * time.Second / time.Duration(rate))))
-				if _, err := d.db.ExecContext(b.Context(), insertSome, last-int64(each)+1, last); err != nil {
+				if _, err := d.db.ExecContext(b.Context(), insert, last-int64(each)+1, last); err != nil {
 					failed <- err
 					return
 				}

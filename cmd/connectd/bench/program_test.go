@@ -24,17 +24,18 @@ const patience = 60 * time.Second
 
 // programs are the files that are run.
 type programs struct {
-	connectd string
-	plugins  string // a directory with the null sink
-	discard  string
-	receiver string
+	connectd  string
+	plugins   string // a directory with the null sink
+	discard   string
+	receiver  string
+	fakeKafka string
 }
 
 // buildPrograms builds connectd as `make build` does, and links this binary to its other names.
 func buildPrograms(b *testing.B) programs {
 	dir := b.TempDir()
 	p := programs{connectd: filepath.Join(dir, "connectd"), plugins: dir, discard: filepath.Join(dir, discardProgram),
-		receiver: filepath.Join(dir, receiverProgram)}
+		receiver: filepath.Join(dir, receiverProgram), fakeKafka: filepath.Join(dir, fakeKafkaProgram)}
 	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", p.connectd, "github.com/connectd/connectd/cmd/connectd")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -44,7 +45,7 @@ func buildPrograms(b *testing.B) programs {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for _, name := range []string{nullProgram, discardProgram, receiverProgram} {
+	for _, name := range []string{nullProgram, discardProgram, receiverProgram, fakeKafkaProgram} {
 		if err := copyFile(self, filepath.Join(dir, name), 0o755); err != nil {
 			b.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -66,7 +67,22 @@ func (r receiver) url() string { return fmt.Sprintf("http://%s:%d/", r.hosts[0],
 
 // startReceiver starts a receiver with so many hosts that answer after the delay, until the benchmark ends.
 func startReceiver(b *testing.B, p programs, hosts int, delay time.Duration) receiver {
-	cmd := exec.Command(p.receiver, strconv.Itoa(hosts+1), delay.String())
+	line := startChild(b, p.receiver, strconv.Itoa(hosts+1), delay.String())
+	r := receiver{hanging: loopback(0)}
+	var err error
+	if r.port, err = strconv.Atoi(line); err != nil {
+		b.Fatal(err)
+	}
+	for i := range hosts {
+		r.hosts = append(r.hosts, loopback(i+1))
+	}
+	return r
+}
+
+// startChild starts a program that lives until its stdin ends, which is when the benchmark ends, and returns the first line
+// that it prints.
+func startChild(b *testing.B, program string, args ...string) (line string) {
+	cmd := exec.Command(program, args...)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		b.Fatal(err)
@@ -83,16 +99,9 @@ func startReceiver(b *testing.B, p programs, hosts int, delay time.Duration) rec
 		stdin.Close()
 		_ = cmd.Wait()
 	})
-	line, err := bufio.NewReader(stdout).ReadString('\n')
+	line, err = bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
-		b.Fatalf("the receiver said %q: %v", line, err)
+		b.Fatalf("%s said %q: %v", filepath.Base(program), line, err)
 	}
-	r := receiver{hanging: loopback(0)}
-	if r.port, err = strconv.Atoi(strings.TrimSpace(line)); err != nil {
-		b.Fatal(err)
-	}
-	for i := range hosts {
-		r.hosts = append(r.hosts, loopback(i+1))
-	}
-	return r
+	return strings.TrimSpace(line)
 }

@@ -3,7 +3,6 @@
 package auth
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -12,8 +11,8 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/connectd/connectd/core/secretfile"
 	"github.com/connectd/connectd/sinks/webhook/egress"
-	"github.com/connectd/connectd/sinks/webhook/reread"
 )
 
 // Authorizer shows who is sending a request. It may be used concurrently.
@@ -27,35 +26,14 @@ type Authorizer interface {
 	Refused(r *egress.Request) bool
 }
 
-// maxSecret bounds a file with a secret, in bytes.
-const maxSecret = 64 << 10
-
-// Secret gives a secret as it is now. It is a function so that nothing prints it.
-type Secret func() (string, error)
-
-// Value is a secret that stays.
-func Value(text string) Secret { return func() (string, error) { return text, nil } }
-
-// File is the text of a file, without line ends behind it, read again when the file has changed. It must not be empty nor
-// longer than 64 KiB.
-func File(path string) Secret {
-	return reread.New(maxSecret, func(contents [][]byte) (string, error) {
-		text := bytes.TrimRight(contents[0], "\r\n")
-		if len(text) == 0 {
-			return "", fmt.Errorf("%s is empty", path)
-		}
-		return string(text), nil
-	}, path).Get
-}
-
 // static authorizes by a header whose value depends on a secret alone.
 type static struct {
 	name  string
-	value Secret
+	value secretfile.Secret
 }
 
 // Basic is the Basic scheme of RFC 7617, in UTF-8. The user must not have a colon.
-func Basic(user string, password Secret) Authorizer {
+func Basic(user string, password secretfile.Secret) Authorizer {
 	return static{"Authorization", func() (string, error) {
 		text, err := password()
 		if err != nil {
@@ -66,7 +44,7 @@ func Basic(user string, password Secret) Authorizer {
 }
 
 // Bearer is the Bearer scheme of RFC 6750.
-func Bearer(token Secret) Authorizer {
+func Bearer(token secretfile.Secret) Authorizer {
 	return static{"Authorization", func() (string, error) {
 		text, err := token()
 		if err != nil {
@@ -85,7 +63,7 @@ func bearer(token string) (string, error) {
 }
 
 // Header is a header with a secret in it, such as X-Api-Key. The name must be in its canonical form.
-func Header(name string, value Secret) Authorizer { return static{name, value} }
+func Header(name string, value secretfile.Secret) Authorizer { return static{name, value} }
 
 // Authorize sets the header.
 func (s static) Authorize(_ context.Context, r *egress.Request) error {

@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/connectd/connectd/core/secretfile"
 	"github.com/connectd/connectd/sinks/webhook/egress"
 )
 
@@ -37,11 +38,11 @@ func TestHeaders(t *testing.T) {
 		a          Authorizer
 		name, want string
 	}{
-		{Basic("Aladdin", Value("open sesame")), "Authorization", "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="}, // RFC 7617, section 2
-		{Basic("test", Value("123£")), "Authorization", "Basic dGVzdDoxMjPCow=="},                       // RFC 7617, section 2.1
-		{Basic("", Value("")), "Authorization", "Basic Og=="},
-		{Bearer(Value("mF_9.B5f-4.1JqM")), "Authorization", "Bearer mF_9.B5f-4.1JqM"}, // RFC 6750, section 2.1
-		{Header("X-Api-Key", Value("k e y")), "X-Api-Key", "k e y"},
+		{Basic("Aladdin", secretfile.Value("open sesame")), "Authorization", "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="}, // RFC 7617, section 2
+		{Basic("test", secretfile.Value("123£")), "Authorization", "Basic dGVzdDoxMjPCow=="},                       // RFC 7617, section 2.1
+		{Basic("", secretfile.Value("")), "Authorization", "Basic Og=="},
+		{Bearer(secretfile.Value("mF_9.B5f-4.1JqM")), "Authorization", "Bearer mF_9.B5f-4.1JqM"}, // RFC 6750, section 2.1
+		{Header("X-Api-Key", secretfile.Value("k e y")), "X-Api-Key", "k e y"},
 	} {
 		if got := authorized(t, c.a, c.name); got != c.want {
 			t.Errorf("%s, want %s", got, c.want)
@@ -56,8 +57,8 @@ func TestHeaders(t *testing.T) {
 
 func TestSecretsThatNoHeaderCarries(t *testing.T) {
 	for _, a := range []Authorizer{
-		Bearer(Value("hunter2 ")), Bearer(Value("hunter2\n")), Bearer(Value("hunter2ü")), Bearer(Value("")),
-		Header("X-Api-Key", Value("hunter2\r\nX-Other: 1")), Header("X-Api-Key", Value("hunter2\x00")),
+		Bearer(secretfile.Value("hunter2 ")), Bearer(secretfile.Value("hunter2\n")), Bearer(secretfile.Value("hunter2ü")), Bearer(secretfile.Value("")),
+		Header("X-Api-Key", secretfile.Value("hunter2\r\nX-Other: 1")), Header("X-Api-Key", secretfile.Value("hunter2\x00")),
 	} {
 		r := request()
 		err := a.Authorize(t.Context(), r)
@@ -77,7 +78,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 		}
 	}
 	put("one\r\n")
-	bearer, header := Bearer(File(path)), Header("X-Api-Key", File(path))
+	bearer, header := Bearer(secretfile.File(path)), Header("X-Api-Key", secretfile.File(path))
 	old := request()
 	if err := bearer.Authorize(t.Context(), old); err != nil || old.Header.Get("Authorization") != "Bearer one" {
 		t.Fatal(old.Header, err)
@@ -129,7 +130,7 @@ func TestPrintingShowsNoSecret(t *testing.T) {
 	o := NewOAuth2(OAuth2Config{ClientID: "id", ClientSecret: "hunter2", Params: map[string]string{"a": "hunter2"}})
 	o.token = &token{header: "Bearer hunter2"}
 	for _, a := range []Authorizer{
-		Basic("u", Value("hunter2")), Bearer(Value("hunter2")), Header("A", Value("hunter2")), o,
+		Basic("u", secretfile.Value("hunter2")), Bearer(secretfile.Value("hunter2")), Header("A", secretfile.Value("hunter2")), o,
 		SigV4(SigV4Config{SecretAccessKey: "hunter2", SessionToken: "hunter2"}),
 	} {
 		for _, format := range []string{"%v", "%+v", "%#v"} {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/clientcredentials"
 
+	"github.com/connectd/connectd/core/tlsfiles"
 	"github.com/connectd/connectd/sinks/webhook/egress"
 )
 
@@ -35,7 +36,7 @@ type OAuth2Config struct {
 	Scopes       []string
 	Params       map[string]string // more of the token request's parameters, such as audience
 	SecretInBody bool              // the client's id and secret are parameters, and not Basic authentication
-	TLS          egress.TLS        // of the token endpoint
+	TLS          tlsfiles.Settings // of the token endpoint
 	Proxy        *url.URL
 }
 

@@ -14,6 +14,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/connectd/connectd/core/tlsfiles"
 )
 
 // Config is how a Client works. Zero values are the defaults in brackets.
@@ -25,7 +27,9 @@ type Config struct {
 
 	Capture int // bytes of an answer's body that are kept [0]
 
-	TLS   TLS
+	// TLS says whom an https server must be, and who the client is. When one of its files changes, new connections follow it
+	// within a second, and old ones take no more requests.
+	TLS   tlsfiles.Settings
 	HTTP2 bool // where the server offers it
 
 	MaxConnsPerHost int           // more wait [no limit]
@@ -64,7 +68,7 @@ func New(c Config) *Client {
 		c.IdlePerHost = 64
 	}
 	client := &Client{config: c, dialer: net.Dialer{Timeout: c.Connect}}
-	client.pool = pool{tls: c.TLS.source(), make: client.transport, maxAge: c.MaxAge}
+	client.pool = pool{tls: c.TLS.Source(), make: client.transport, maxAge: c.MaxAge}
 	return client
 }
 

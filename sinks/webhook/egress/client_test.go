@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/connectd/connectd/core/tlsfiles"
 )
 
 func TestRequestAndAnswer(t *testing.T) {
@@ -39,7 +41,7 @@ func TestHeadersOfTheConnection(t *testing.T) {
 			}
 			w.Header().Set("X-From", r.RemoteAddr)
 		})
-		c := client(t, Config{HTTP2: http2, TLS: TLS{InsecureSkipVerify: true}})
+		c := client(t, Config{HTTP2: http2, TLS: tlsfiles.Settings{InsecureSkipVerify: true}})
 		header := http.Header{"X-Mine": {"1"}, "Host": {"evil.example"}, "Content-Length": {"77"}}
 		for _, name := range aboutConnection {
 			header.Set(name, "close")

@@ -12,6 +12,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/connectd/connectd/core/tlsfiles"
+	"github.com/connectd/connectd/core/tlsfiles/tlstest"
 )
 
 func TestFaultsOfOneConnection(t *testing.T) {
@@ -182,12 +185,12 @@ func TestEarlyAnswer(t *testing.T) {
 		p.say(early)
 	}
 	body := strings.Repeat("x", 8<<20)
-	authority := newAuthority(t)
+	authority := tlstest.New(t)
 	for scheme, f := range map[string]*faulty{
 		"http":  listen(t, refuse),
-		"https": listenTLS(t, &tls.Config{Certificates: []tls.Certificate{authority.issue(t, leaf{})}}, refuse),
+		"https": listenTLS(t, &tls.Config{Certificates: []tls.Certificate{authority.Issue(t, tlstest.Leaf{})}}, refuse),
 	} {
-		c := client(t, Config{Capture: 100, TLS: TLS{CAFile: authority.file}})
+		c := client(t, Config{Capture: 100, TLS: tlsfiles.Settings{CAFile: authority.File}})
 		for range 10 {
 			a, err := post(t, c, f.url, body)
 			if err != nil {

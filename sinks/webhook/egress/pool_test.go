@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/connectd/connectd/core/tlsfiles"
 )
 
 // eventually waits until the condition holds, for ten seconds at most.
@@ -131,7 +133,7 @@ func TestMaxAge(t *testing.T) {
 		s.StartTLS()
 		t.Cleanup(s.Close)
 		u := parse(t, s.URL)
-		c := client(t, Config{HTTP2: http2, TLS: TLS{InsecureSkipVerify: true}})
+		c := client(t, Config{HTTP2: http2, TLS: tlsfiles.Settings{InsecureSkipVerify: true}})
 
 		var slow sync.WaitGroup
 		slow.Go(func() {

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/connectd/connectd/core/tlsfiles"
 )
 
 func TestProbe(t *testing.T) {
@@ -17,7 +19,7 @@ func TestProbe(t *testing.T) {
 			t.Error("a request was sent")
 		}
 	})
-	c := client(t, Config{HTTP2: true, TLS: TLS{InsecureSkipVerify: true}})
+	c := client(t, Config{HTTP2: true, TLS: tlsfiles.Settings{InsecureSkipVerify: true}})
 	if err := c.Probe(t.Context(), f.url); err != nil {
 		t.Error(err)
 	}

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/connectd/connectd/core/tlsfiles"
 )
 
 // proxy is an HTTP proxy that wants a password, and goes where it is told.
@@ -63,9 +65,9 @@ func TestProxy(t *testing.T) {
 		url    string
 	}{
 		"plain":          {Config{Proxy: good}, plain.String()},
-		"https":          {Config{Proxy: good, TLS: TLS{InsecureSkipVerify: true}}, secure.String()},
-		"HTTP/2":         {Config{Proxy: good, HTTP2: true, TLS: TLS{InsecureSkipVerify: true}}, secure.String()},
-		"behind a guard": {Config{Proxy: good, Guard: guard, TLS: TLS{InsecureSkipVerify: true}}, named.String()},
+		"https":          {Config{Proxy: good, TLS: tlsfiles.Settings{InsecureSkipVerify: true}}, secure.String()},
+		"HTTP/2":         {Config{Proxy: good, HTTP2: true, TLS: tlsfiles.Settings{InsecureSkipVerify: true}}, secure.String()},
+		"behind a guard": {Config{Proxy: good, Guard: guard, TLS: tlsfiles.Settings{InsecureSkipVerify: true}}, named.String()},
 	} {
 		asked.Store(0)
 		client := client(t, c.config)

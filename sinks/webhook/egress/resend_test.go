@@ -13,6 +13,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/connectd/connectd/core/tlsfiles"
+	"github.com/connectd/connectd/core/tlsfiles/tlstest"
 )
 
 // late is a connection whose end is heard only when the test says so: the moment between the server's hanging up and the
@@ -92,7 +95,7 @@ func (c *Client) waitForEnds(t *testing.T, n int) {
 // (sinks.md 3.3)
 func TestIdleConnectionsThatEnded(t *testing.T) {
 	const idle = 5
-	authority := newAuthority(t)
+	authority := tlstest.New(t)
 	for _, secure := range []bool{false, true} {
 		together := newBarrier(idle)
 		handle := func(_ *faulty, n int, p *peer) {
@@ -108,12 +111,12 @@ func TestIdleConnectionsThatEnded(t *testing.T) {
 		}
 		var f *faulty
 		if secure {
-			f = listenTLS(t, &tls.Config{Certificates: []tls.Certificate{authority.issue(t, leaf{})}}, handle)
+			f = listenTLS(t, &tls.Config{Certificates: []tls.Certificate{authority.Issue(t, tlstest.Leaf{})}}, handle)
 		} else {
 			f = listen(t, handle)
 		}
 		hear := make(chan struct{})
-		c := lateClient(t, Config{TLS: TLS{CAFile: authority.file}}, hear, nil)
+		c := lateClient(t, Config{TLS: tlsfiles.Settings{CAFile: authority.File}}, hear, nil)
 		var callers sync.WaitGroup
 		for i := range idle {
 			callers.Go(func() {

@@ -15,6 +15,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/connectd/connectd/core/tlsfiles"
+	"github.com/connectd/connectd/core/tlsfiles/tlstest"
 )
 
 // secureServer starts an https server, and counts its requests.
@@ -35,20 +38,20 @@ func secureServer(t testing.TB, config *tls.Config, http2 bool, h http.HandlerFu
 func quiet(http.ResponseWriter, *http.Request) {}
 
 func TestCertificatesOfServers(t *testing.T) {
-	authority, stranger := newAuthority(t), newAuthority(t)
+	authority, stranger := tlstest.New(t), tlstest.New(t)
 	for name, c := range map[string]struct {
 		certificate tls.Certificate
-		tls         TLS
+		tls         tlsfiles.Settings
 		as          any // of crypto/x509, what the error is; nil: it is accepted
 	}{
-		"good":            {authority.issue(t, leaf{}), TLS{CAFile: authority.file}, nil},
-		"unknown":         {stranger.issue(t, leaf{}), TLS{CAFile: authority.file}, new(x509.UnknownAuthorityError)},
-		"system's":        {authority.issue(t, leaf{}), TLS{}, new(x509.UnknownAuthorityError)},
-		"another name":    {authority.issue(t, leaf{name: "b.example"}), TLS{CAFile: authority.file}, new(x509.HostnameError)},
-		"name as set":     {authority.issue(t, leaf{name: "b.example"}), TLS{CAFile: authority.file, ServerName: "b.example"}, nil},
-		"name not as set": {authority.issue(t, leaf{}), TLS{CAFile: authority.file, ServerName: "b.example"}, new(x509.HostnameError)},
-		"expired":         {authority.issue(t, leaf{expired: true}), TLS{CAFile: authority.file}, new(x509.CertificateInvalidError)},
-		"any":             {stranger.issue(t, leaf{name: "b.example", expired: true}), TLS{InsecureSkipVerify: true}, nil},
+		"good":            {authority.Issue(t, tlstest.Leaf{}), tlsfiles.Settings{CAFile: authority.File}, nil},
+		"unknown":         {stranger.Issue(t, tlstest.Leaf{}), tlsfiles.Settings{CAFile: authority.File}, new(x509.UnknownAuthorityError)},
+		"system's":        {authority.Issue(t, tlstest.Leaf{}), tlsfiles.Settings{}, new(x509.UnknownAuthorityError)},
+		"another name":    {authority.Issue(t, tlstest.Leaf{Name: "b.example"}), tlsfiles.Settings{CAFile: authority.File}, new(x509.HostnameError)},
+		"name as set":     {authority.Issue(t, tlstest.Leaf{Name: "b.example"}), tlsfiles.Settings{CAFile: authority.File, ServerName: "b.example"}, nil},
+		"name not as set": {authority.Issue(t, tlstest.Leaf{}), tlsfiles.Settings{CAFile: authority.File, ServerName: "b.example"}, new(x509.HostnameError)},
+		"expired":         {authority.Issue(t, tlstest.Leaf{Expired: true}), tlsfiles.Settings{CAFile: authority.File}, new(x509.CertificateInvalidError)},
+		"any":             {stranger.Issue(t, tlstest.Leaf{Name: "b.example", Expired: true}), tlsfiles.Settings{InsecureSkipVerify: true}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			u, requests := secureServer(t, &tls.Config{Certificates: []tls.Certificate{c.certificate}}, true, quiet)
@@ -79,25 +82,25 @@ func TestCertificatesOfServers(t *testing.T) {
 // TestCertificatesOfClients has a server that wants one. Of TLS 1.3 its refusal comes after the handshake, when the
 // request is on its way, which the server then does not read.
 func TestCertificatesOfClients(t *testing.T) {
-	authority, stranger := newAuthority(t), newAuthority(t)
-	good, goodKey := write(t, t.TempDir(), authority.issue(t, leaf{}))
-	bad, badKey := write(t, t.TempDir(), stranger.issue(t, leaf{}))
+	authority, stranger := tlstest.New(t), tlstest.New(t)
+	good, goodKey := tlstest.Write(t, t.TempDir(), authority.Issue(t, tlstest.Leaf{}))
+	bad, badKey := tlstest.Write(t, t.TempDir(), stranger.Issue(t, tlstest.Leaf{}))
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		for _, http2 := range []bool{false, true} {
 			u, requests := secureServer(t, &tls.Config{
-				Certificates: []tls.Certificate{authority.issue(t, leaf{})}, MaxVersion: version,
-				ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: authority.pool(),
+				Certificates: []tls.Certificate{authority.Issue(t, tlstest.Leaf{})}, MaxVersion: version,
+				ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: authority.Pool(),
 			}, http2, quiet)
 			for range 10 {
-				a, err := post(t, client(t, Config{HTTP2: http2, TLS: TLS{CAFile: authority.file, CertFile: good, KeyFile: goodKey}}), u, "x")
+				a, err := post(t, client(t, Config{HTTP2: http2, TLS: tlsfiles.Settings{CAFile: authority.File, CertFile: good, KeyFile: goodKey}}), u, "x")
 				wantStatus(t, 200, a, err)
 				requests.Store(0)
-				_, err = post(t, client(t, Config{HTTP2: http2, TLS: TLS{CAFile: authority.file}}), u, "x")
+				_, err = post(t, client(t, Config{HTTP2: http2, TLS: tlsfiles.Settings{CAFile: authority.File}}), u, "x")
 				wantError(t, PhaseTLS, false, err)
 				if !strings.Contains(err.Error(), "handshake") && !strings.Contains(err.Error(), "certificate required") {
 					t.Errorf("missing: %v", err)
 				}
-				_, err = post(t, client(t, Config{HTTP2: http2, TLS: TLS{CAFile: authority.file, CertFile: bad, KeyFile: badKey}}), u, "x")
+				_, err = post(t, client(t, Config{HTTP2: http2, TLS: tlsfiles.Settings{CAFile: authority.File, CertFile: bad, KeyFile: badKey}}), u, "x")
 				wantError(t, PhaseTLS, false, err)
 				if n := requests.Load(); n != 0 {
 					t.Errorf("%d requests", n)
@@ -110,36 +113,36 @@ func TestCertificatesOfClients(t *testing.T) {
 // TestFilesThatChange renews the authority and the client's certificate: the next request, after the second that a look
 // at the files is good for, goes over a new connection with the new ones.
 func TestFilesThatChange(t *testing.T) {
-	first, second := newAuthority(t), newAuthority(t)
-	var now atomic.Pointer[authority]
+	first, second := tlstest.New(t), tlstest.New(t)
+	var now atomic.Pointer[tlstest.Authority]
 	now.Store(first)
-	issued := map[*authority]*tls.Certificate{}
-	for _, a := range []*authority{first, second} {
-		certificate := a.issue(t, leaf{})
+	issued := map[*tlstest.Authority]*tls.Certificate{}
+	for _, a := range []*tlstest.Authority{first, second} {
+		certificate := a.Issue(t, tlstest.Leaf{})
 		issued[a] = &certificate
 	}
 	u, _ := secureServer(t, &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		a := now.Load()
 		return &tls.Config{
-			Certificates: []tls.Certificate{*issued[a]}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: a.pool(),
+			Certificates: []tls.Certificate{*issued[a]}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: a.Pool(),
 		}, nil
 	}}, false, quiet)
 	dir := t.TempDir()
-	certFile, keyFile := write(t, dir, first.issue(t, leaf{}))
-	c := client(t, Config{TLS: TLS{CAFile: first.file, CertFile: certFile, KeyFile: keyFile}})
+	certFile, keyFile := tlstest.Write(t, dir, first.Issue(t, tlstest.Leaf{}))
+	c := client(t, Config{TLS: tlsfiles.Settings{CAFile: first.File, CertFile: certFile, KeyFile: keyFile}})
 	a, err := post(t, c, u, "x")
 	wantStatus(t, 200, a, err)
 	generation := c.pool.current
 
 	now.Store(second)
-	renewed, err := os.ReadFile(second.file)
+	renewed, err := os.ReadFile(second.File)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(first.file, renewed, 0o600); err != nil {
+	if err := os.WriteFile(first.File, renewed, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	write(t, dir, second.issue(t, leaf{}))
+	tlstest.Write(t, dir, second.Issue(t, tlstest.Leaf{}))
 	c.pool.looked = time.Time{}
 	a, err = post(t, c, u, "x")
 	wantStatus(t, 200, a, err)
@@ -171,26 +174,26 @@ func TestFilesThatChange(t *testing.T) {
 
 // TestBadFiles says which file is bad, when it is needed.
 func TestBadFiles(t *testing.T) {
-	authority := newAuthority(t)
-	certFile, keyFile := write(t, t.TempDir(), authority.issue(t, leaf{}))
-	other, _ := write(t, t.TempDir(), authority.issue(t, leaf{}))
+	authority := tlstest.New(t)
+	certFile, keyFile := tlstest.Write(t, t.TempDir(), authority.Issue(t, tlstest.Leaf{}))
+	other, _ := tlstest.Write(t, t.TempDir(), authority.Issue(t, tlstest.Leaf{}))
 	text := filepath.Join(t.TempDir(), "hunter2.txt")
 	if err := os.WriteFile(text, []byte("secret words"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	missing := filepath.Join(t.TempDir(), "missing.pem")
 	for name, c := range map[string]struct {
-		tls  TLS
+		tls  tlsfiles.Settings
 		word string
 	}{
-		"missing":     {TLS{CAFile: missing}, missing},
-		"a directory": {TLS{CAFile: t.TempDir()}, "no regular file"},
-		"no PEM":      {TLS{CAFile: text}, "no certificate"},
-		"no key":      {TLS{CertFile: certFile}, "needs its key"},
-		"only a key":  {TLS{KeyFile: keyFile}, "its certificate"},
-		"another key": {TLS{CertFile: other, KeyFile: keyFile}, other},
-		"key no PEM":  {TLS{CertFile: certFile, KeyFile: text}, certFile},
-		"version":     {TLS{MinVersion: "1.1"}, "1.1"},
+		"missing":     {tlsfiles.Settings{CAFile: missing}, missing},
+		"a directory": {tlsfiles.Settings{CAFile: t.TempDir()}, "no regular file"},
+		"no PEM":      {tlsfiles.Settings{CAFile: text}, "no certificate"},
+		"no key":      {tlsfiles.Settings{CertFile: certFile}, "needs its key"},
+		"only a key":  {tlsfiles.Settings{KeyFile: keyFile}, "its certificate"},
+		"another key": {tlsfiles.Settings{CertFile: other, KeyFile: keyFile}, other},
+		"key no PEM":  {tlsfiles.Settings{CertFile: certFile, KeyFile: text}, certFile},
+		"version":     {tlsfiles.Settings{MinVersion: "1.1"}, "1.1"},
 	} {
 		_, err := post(t, client(t, Config{TLS: c.tls}), parse(t, "https://127.0.0.1:1/"), "x")
 		wantError(t, PhaseTLS, false, err)
@@ -201,12 +204,12 @@ func TestBadFiles(t *testing.T) {
 }
 
 func TestMinimalVersion(t *testing.T) {
-	authority := newAuthority(t)
-	config := &tls.Config{Certificates: []tls.Certificate{authority.issue(t, leaf{})}, MaxVersion: tls.VersionTLS12}
+	authority := tlstest.New(t)
+	config := &tls.Config{Certificates: []tls.Certificate{authority.Issue(t, tlstest.Leaf{})}, MaxVersion: tls.VersionTLS12}
 	u, _ := secureServer(t, config, false, quiet)
-	a, err := post(t, client(t, Config{TLS: TLS{CAFile: authority.file}}), u, "x")
+	a, err := post(t, client(t, Config{TLS: tlsfiles.Settings{CAFile: authority.File}}), u, "x")
 	wantStatus(t, 200, a, err)
-	_, err = post(t, client(t, Config{TLS: TLS{CAFile: authority.file, MinVersion: "1.3"}}), u, "x")
+	_, err = post(t, client(t, Config{TLS: tlsfiles.Settings{CAFile: authority.File, MinVersion: "1.3"}}), u, "x")
 	wantError(t, PhaseTLS, false, err)
 }
 

@@ -1,6 +1,8 @@
-package egress
+// Package tlstest makes certificates for tests.
+package tlstest
 
 import (
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -16,14 +18,15 @@ import (
 	"time"
 )
 
-// authority issues certificates.
-type authority struct {
+// Authority issues certificates.
+type Authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
-	file        string // with its own certificate
+	File        string // with its own certificate, PEM
 }
 
-func newAuthority(t testing.TB) *authority {
+// New returns an authority that nobody has heard of. It ends with the test.
+func New(t testing.TB) *Authority {
 	t.Helper()
 	key := newKey(t)
 	template := &x509.Certificate{
@@ -38,36 +41,39 @@ func newAuthority(t testing.TB) *authority {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &authority{certificate: certificate, key: key, file: filepath.Join(t.TempDir(), "ca.pem")}
-	writePEM(t, a.file, "CERTIFICATE", der)
+	a := &Authority{certificate: certificate, key: key, File: filepath.Join(t.TempDir(), "ca.pem")}
+	writePEM(t, a.File, "CERTIFICATE", der)
 	return a
 }
 
-func (a *authority) pool() *x509.CertPool {
+// Pool has the authority alone.
+func (a *Authority) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.certificate)
 	return pool
 }
 
-// leaf is what is special about a certificate; the zero leaf is good for 127.0.0.1 and any client.
-type leaf struct {
-	name    string // instead of 127.0.0.1
-	expired bool
+// Leaf is what is special about a certificate; the zero Leaf is good for 127.0.0.1 and any client.
+type Leaf struct {
+	Name    string // instead of 127.0.0.1
+	User    string // common name, which servers take for a client's [test]
+	Expired bool
 }
 
-func (a *authority) issue(t testing.TB, l leaf) tls.Certificate {
+// Issue makes a certificate and its key.
+func (a *Authority) Issue(t testing.TB, l Leaf) tls.Certificate {
 	t.Helper()
 	key := newKey(t)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "test"},
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: cmp.Or(l.User, "test")},
 		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
-	if l.name != "" {
-		template.IPAddresses, template.DNSNames = nil, []string{l.name}
+	if l.Name != "" {
+		template.IPAddresses, template.DNSNames = nil, []string{l.Name}
 	}
-	if l.expired {
+	if l.Expired {
 		template.NotAfter = time.Now().Add(-time.Hour)
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, &key.PublicKey, a.key)
@@ -77,8 +83,8 @@ func (a *authority) issue(t testing.TB, l leaf) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// write puts a certificate and its key into files of the directory.
-func write(t testing.TB, dir string, c tls.Certificate) (certFile, keyFile string) {
+// Write puts a certificate and its key into files of the directory, PEM.
+func Write(t testing.TB, dir string, c tls.Certificate) (certFile, keyFile string) {
 	t.Helper()
 	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	der, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)

@@ -1,0 +1,43 @@
+package outbox_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/outbox"
+)
+
+func TestMisfit(t *testing.T) {
+	err := fmt.Errorf("table outbox: %w", outbox.Misfit("order", "n", "is no number"))
+	if about := outbox.MisfitOf(err); about != "order" || err.Error() != "table outbox: the order column n is no number" {
+		t.Errorf("%s: %v", about, err)
+	}
+	if about := outbox.MisfitOf(errors.New("the id column is another's word")); about != "table" {
+		t.Error(about)
+	}
+}
+
+func TestFindingsOfATable(t *testing.T) {
+	var d core.Diagnosis
+	if outbox.Missing(&d, nil, "") || d.Findings != nil {
+		t.Errorf("nothing is missing: %+v", d.Findings)
+	}
+	outbox.Missing(&d, []string{"index i", "column c"}, "; or look")
+	outbox.Missing(&d, []string{"valid index i"}, "")
+	outbox.Missing(&d, []string{"column c", "index i"}, "")
+	outbox.Initialised(&d, 2, 2, 16)
+	outbox.Initialised(&d, 3, 2, 16)
+	want := []core.Finding{
+		{Level: core.Problem, What: "index", Say: "there is no index i, no column c", Do: "run `connectd init`, which makes what is missing; or look"},
+		{Level: core.Problem, What: "index", Say: "there is no valid index i", Do: "run `connectd init`, which makes what is missing"},
+		{Level: core.Problem, What: "initialised", Say: "there is no column c, no index i", Do: "run `connectd init`, which makes what is missing"},
+		{Level: core.Fine, What: "initialised", Say: "schema version 2, 16 partitions"},
+		{Level: core.Warning, What: "initialised", Say: "the table was prepared by the next version of connectd (schema version 3, this one's is 2)", Do: "upgrade connectd here too"},
+	}
+	if !slices.Equal(d.Findings, want) {
+		t.Errorf("got  %+v\nwant %+v", d.Findings, want)
+	}
+}
