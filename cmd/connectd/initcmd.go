@@ -9,7 +9,7 @@ import (
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/core/config"
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 )
 
 func initCommand() *command {
@@ -68,7 +68,7 @@ func (p *program) initialiseOne(ctx context.Context, c config.Connector, o initO
 	var steps core.Plan
 	var apply func(context.Context) error
 	looking := func(context.Context) string { return "still looking at the table, which is large or locked" }
-	err := outbox.Watch(ctx, o.tell, looking, func() (err error) {
+	err := layout.Watch(ctx, o.tell, looking, func() (err error) {
 		steps, apply, err = plan(ctx, c, o)
 		return err
 	})

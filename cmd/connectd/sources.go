@@ -11,7 +11,7 @@ import (
 	"github.com/connectd/connectd/cmd/connectd/daemon"
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/core/config"
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 	"github.com/connectd/connectd/sources/mysql"
 	"github.com/connectd/connectd/sources/postgres"
 	"github.com/connectd/connectd/sources/sqlite"
@@ -137,10 +137,10 @@ func mysqlConfig(c config.Connector) mysql.Config {
 }
 
 // headerColumns are in the order of the headers' names.
-func headerColumns(c config.Connector) []outbox.HeaderColumn {
-	var list []outbox.HeaderColumn
+func headerColumns(c config.Connector) []layout.HeaderColumn {
+	var list []layout.HeaderColumn
 	for _, header := range slices.Sorted(maps.Keys(c.Source.HeaderColumns)) {
-		list = append(list, outbox.HeaderColumn{Header: header, Column: c.Source.HeaderColumns[header]})
+		list = append(list, layout.HeaderColumn{Header: header, Column: c.Source.HeaderColumns[header]})
 	}
 	return list
 }

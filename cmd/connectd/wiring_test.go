@@ -8,7 +8,7 @@ import (
 
 	"github.com/connectd/connectd/core/config"
 	"github.com/connectd/connectd/core/engine"
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // load reads a configuration without problems.
@@ -40,10 +40,10 @@ func TestHeaderColumnsReachTheSource(t *testing.T) {
 	t.Parallel()
 	for _, plugin := range []string{"sqlite, path: ./shop.db", "postgres, dsn: 'postgres://a:b@localhost/c'", "mysql, dsn: 'a:b@tcp(localhost)/c'"} {
 		c := load(t, `connectors: {orders: {source: {plugin: `+plugin+`, header_columns: {b: x, a: y}}, sink: {plugin: file}}}`)
-		got := map[string][]outbox.HeaderColumn{
+		got := map[string][]layout.HeaderColumn{
 			"sqlite": sqliteConfig(c).HeaderColumns, "postgres": postgresConfig(c, nil).HeaderColumns, "mysql": mysqlConfig(c).HeaderColumns,
 		}[c.Source.Plugin]
-		if want := []outbox.HeaderColumn{{Header: "a", Column: "y"}, {Header: "b", Column: "x"}}; !slices.Equal(got, want) {
+		if want := []layout.HeaderColumn{{Header: "a", Column: "y"}, {Header: "b", Column: "x"}}; !slices.Equal(got, want) {
 			t.Errorf("%s: %v", c.Source.Plugin, got)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // adopt makes an outbox table of a table that is there.
@@ -36,7 +36,7 @@ func (p *planner) adopt(opt InitOptions, unsent string) error {
 	}
 	state, found := s.found[strings.ToLower(s.cols.State)]
 	unsettled := s.rows && (!found || !s.ready && state.byDefault == string(core.Published))
-	answer, err := outbox.Existing(s.table.String(), opt.Existing, unsent != "", unsettled)
+	answer, err := layout.Existing(s.table.String(), opt.Existing, unsent != "", unsettled)
 	if err != nil {
 		return err
 	}

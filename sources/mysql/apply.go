@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // lockPause is how long to wait before asking again for a lock that somebody else has.
@@ -66,8 +66,8 @@ func apply(ctx context.Context, conn *sql.Conn, cfg Config, opt InitOptions, pla
 		return err
 	}
 	for _, step := range steps {
-		say := func(context.Context) string { return "still at it: " + outbox.Brief(step.Why) }
-		err := outbox.Watch(ctx, opt.Tell, say, func() error { return runStep(ctx, conn, step, opt.Tell) })
+		say := func(context.Context) string { return "still at it: " + layout.Brief(step.Why) }
+		err := layout.Watch(ctx, opt.Tell, say, func() error { return runStep(ctx, conn, step, opt.Tell) })
 		if err != nil {
 			return fmt.Errorf("%s: %w", step.SQL, err)
 		}
@@ -147,7 +147,7 @@ func runStep(ctx context.Context, conn *sql.Conn, step core.PlanStep, tell func(
 		switch number(err) {
 		case lockWaitTimeout:
 			if tell != nil {
-				tell("waits for transactions that use the table" + who(ctx, conn, oldestTransaction) + ": " + outbox.Brief(step.Why))
+				tell("waits for transactions that use the table" + who(ctx, conn, oldestTransaction) + ": " + layout.Brief(step.Why))
 				tell = nil
 			}
 			if pauseErr := pause(ctx, lockPause); pauseErr != nil {

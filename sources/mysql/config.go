@@ -7,7 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 	"github.com/connectd/connectd/core/tlsfiles"
 )
 
@@ -25,10 +25,10 @@ type Config struct {
 	Table string
 	// Columns gives the table's own names of its columns. Package outbox lists the columns, the application's and the
 	// relay's, with their default names.
-	Columns outbox.Mapping
+	Columns layout.Mapping
 	// HeaderColumns are columns whose text is sent as a header, after those of the headers column. A NULL is a
 	// header that is not there.
-	HeaderColumns []outbox.HeaderColumn
+	HeaderColumns []layout.HeaderColumn
 	// DeletePublished deletes a row when it is published, instead of marking it.
 	DeletePublished bool
 	// MaxTransaction is how long applications' transactions that insert rows last at most; 0 is a minute. It only
@@ -40,7 +40,7 @@ type Config struct {
 const defaultMaxTransaction = time.Minute
 
 // dialect is how the servers take names: columns have no case.
-func dialect() outbox.Dialect { return outbox.Dialect{CheckName: checkName, IgnoreCase: true} }
+func dialect() layout.Dialect { return layout.Dialect{CheckName: checkName, IgnoreCase: true} }
 
 // Validate says what cannot work, without a look at the server.
 func (cfg Config) Validate() error {
@@ -52,16 +52,16 @@ func (cfg Config) Validate() error {
 }
 
 // resolve gives the names before the table is known: defaults for what is not mapped.
-func (cfg Config) resolve() (tableName, outbox.Columns, error) {
+func (cfg Config) resolve() (tableName, layout.Columns, error) {
 	table, err := parseTable(cfg.Table)
 	if err != nil {
-		return table, outbox.Columns{}, err
+		return table, layout.Columns{}, err
 	}
 	if dialect().IsRelayTable(table.name) {
-		return table, outbox.Columns{}, fmt.Errorf("table %q cannot be an outbox table's name", cfg.Table)
+		return table, layout.Columns{}, fmt.Errorf("table %q cannot be an outbox table's name", cfg.Table)
 	}
 	if cfg.MaxTransaction < 0 {
-		return table, outbox.Columns{}, fmt.Errorf("the longest transaction is %v, must be positive", cfg.MaxTransaction)
+		return table, layout.Columns{}, fmt.Errorf("the longest transaction is %v, must be positive", cfg.MaxTransaction)
 	}
 	cols, err := cfg.Columns.Resolve(cfg.HeaderColumns, dialect())
 	return table, cols, err

@@ -12,7 +12,7 @@ import (
 	driver "github.com/go-sql-driver/mysql"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 )
 
 const (
@@ -265,7 +265,7 @@ func (d *doctor) table(ctx context.Context) error {
 	s, err := inspect(ctx, d.db, d.cfg)
 	switch {
 	case err != nil && number(err) == 0 && ctx.Err() == nil:
-		d.Fault(outbox.MisfitOf(err), err.Error(), remedy(err))
+		d.Fault(layout.MisfitOf(err), err.Error(), remedy(err))
 		return nil
 	case err != nil:
 		return err
@@ -275,7 +275,7 @@ func (d *doctor) table(ctx context.Context) error {
 	}
 	d.Fine("table", "%s is there, with the columns that are read", s.table)
 	d.Fine("id", "column %s is unique", s.cols.ID)
-	if outbox.Missing(&d.Diagnosis, s.missing(), "; a table on which the user has no rights does not show either") {
+	if layout.Missing(&d.Diagnosis, s.missing(), "; a table on which the user has no rights does not show either") {
 		return nil
 	}
 	if err := s.samePartitions(); err != nil {
@@ -285,7 +285,7 @@ func (d *doctor) table(ctx context.Context) error {
 	d.Looked = true
 	d.src.s, d.src.text = s, s.texts()
 	d.Fine("index", "%s is there", pendingIndex)
-	outbox.Initialised(&d.Diagnosis, s.version, schemaVersion, s.partitions)
+	layout.Initialised(&d.Diagnosis, s.version, schemaVersion, s.partitions)
 	return nil
 }
 

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 	"github.com/connectd/connectd/sources/mysql"
 )
 
@@ -147,7 +147,7 @@ func TestDebeziumTableIsAdopted(t *testing.T) {
 					add(n)
 				}
 				opt := mysql.InitOptions{Existing: "pending"}
-				if _, err := mysql.Plan(t.Context(), cfg, mysql.InitOptions{}); !errors.As(err, new(*outbox.ExistingRowsError)) {
+				if _, err := mysql.Plan(t.Context(), cfg, mysql.InitOptions{}); !errors.As(err, new(*layout.ExistingRowsError)) {
 					t.Errorf("without an answer: %v", err)
 				}
 				total := 200
@@ -163,7 +163,7 @@ func TestDebeziumTableIsAdopted(t *testing.T) {
 				}
 				ready.Store(true)
 				wg.Wait()
-				cfg.HeaderColumns = []outbox.HeaderColumn{{Header: "trace", Column: "tracingspancontext"}}
+				cfg.HeaderColumns = []layout.HeaderColumn{{Header: "trace", Column: "tracingspancontext"}}
 				src := source(t, cfg)
 				rows := pendingRows(t, src)
 				slices.SortFunc(rows, func(a, b core.Row) int { return int(a.Record.Seq - b.Record.Seq) })
@@ -242,7 +242,7 @@ func TestArticleTableIsAdopted(t *testing.T) {
 		}
 		cfg := srv.articleConfig(t)
 		srv.execute(t, cfg, `ALTER TABLE commands MODIFY published int NULL`, `INSERT INTO commands (command_id, published) VALUES ('a', 2), ('b', 1)`)
-		if _, err := mysql.Plan(t.Context(), cfg, mysql.InitOptions{}); !errors.As(err, new(*outbox.ExistingRowsError)) {
+		if _, err := mysql.Plan(t.Context(), cfg, mysql.InitOptions{}); !errors.As(err, new(*layout.ExistingRowsError)) {
 			t.Errorf("a column published with other values: %v", err)
 		}
 		srv.execute(t, cfg, `UPDATE commands SET published = NULL WHERE command_id = 'a'`)

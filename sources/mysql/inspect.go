@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // This program works on tables of its own schema version and of the next, so that daemons of two neighbouring versions
@@ -23,8 +23,8 @@ type schema struct {
 	table  tableName
 	exists bool
 	rows   bool // there are rows
-	cols   outbox.Columns
-	extra  []outbox.HeaderColumn
+	cols   layout.Columns
+	extra  []layout.HeaderColumn
 	// addOrder: the table has no column that numbers its rows, and init adds one.
 	addOrder bool
 	// fillCreated: the table has no time of insertion, and init adds one.
@@ -92,7 +92,7 @@ func (s *schema) readTable(ctx context.Context, q querier) error {
 		if err := rows.Scan(&name, &kind, &engine); err != nil {
 			return err
 		}
-		if slices.Contains(outbox.RelayTables(), name) {
+		if slices.Contains(layout.RelayTables(), name) {
 			s.beside[name] = true
 			return nil
 		}
@@ -105,7 +105,7 @@ func (s *schema) readTable(ctx context.Context, q querier) error {
 		s.exists, s.table.name = true, name
 		return nil
 	}, `SELECT table_name, table_type, engine FROM information_schema.tables WHERE table_schema = ?
-		AND (table_name IN ('`+strings.Join(outbox.RelayTables(), "', '")+`') OR IF(@@lower_case_table_names = 0, CAST(table_name AS BINARY) = CAST(? AS BINARY), lower(table_name) = lower(?)))`, s.table.database, same, same)
+		AND (table_name IN ('`+strings.Join(layout.RelayTables(), "', '")+`') OR IF(@@lower_case_table_names = 0, CAST(table_name AS BINARY) = CAST(? AS BINARY), lower(table_name) = lower(?)))`, s.table.database, same, same)
 }
 
 func (s *schema) readColumns(ctx context.Context, q querier) error {
@@ -197,7 +197,7 @@ func (s *schema) settleColumns(cfg Config) error {
 		s.cols.Created, s.fillCreated = created, true
 	}
 	if s.unique[strings.ToLower(s.cols.ID)] == "" {
-		return outbox.Misfit("id", s.cols.ID, "has no unique constraint of its own")
+		return layout.Misfit("id", s.cols.ID, "has no unique constraint of its own")
 	}
 	for _, name := range []string{s.cols.ID, s.cols.Key} {
 		if c := s.found[strings.ToLower(name)]; name != "" && !c.canIdentify() {
@@ -219,7 +219,7 @@ func (s *schema) settleOrder(cfg Config) error {
 	}
 	switch {
 	case found && !c.auto:
-		return outbox.Misfit("order", c.name, "is not AUTO_INCREMENT, so its values could come twice (map columns.order to a name the table has not, and init adds such a column)")
+		return layout.Misfit("order", c.name, "is not AUTO_INCREMENT, so its values could come twice (map columns.order to a name the table has not, and init adds such a column)")
 	case !found && auto.name != "" && cfg.Columns.Has("order"):
 		return fmt.Errorf("it has no column %s, and can get none since a table has only one AUTO_INCREMENT column: map columns.order to %s", s.cols.Order, auto.name)
 	case !found && auto.name == "":
@@ -227,7 +227,7 @@ func (s *schema) settleOrder(cfg Config) error {
 		return nil
 	}
 	if s.unique[strings.ToLower(auto.name)] == "" {
-		return outbox.Misfit("order", auto.name, "has no unique constraint of its own")
+		return layout.Misfit("order", auto.name, "has no unique constraint of its own")
 	}
 	s.cols.Order = auto.name
 	return nil

@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 )
 
 const infoColumns = `{order}, {id.text}, {key.text}, {route.text}, {type.text}, {state}, {partition}, {attempts}, {deliveries}, ` + refused + `, {crashes},
@@ -24,7 +24,7 @@ const refused = `(SELECT COUNT(*) FROM (SELECT tbl connectd_tbl, seq connectd_re
 
 func scanInfo(scan func(...any) error, more ...any) (core.RowInfo, error) {
 	var r core.RowInfo
-	var id, key, route, kind, lastError outbox.Text
+	var id, key, route, kind, lastError layout.Text
 	var created, available, published instant
 	dest := []any{&r.Seq, &id, &key, &route, &kind, &r.State, &r.Part, &r.Attempts, &r.Deliveries, &r.Refused, &r.Crashes,
 		&lastError, &created, &available, &published, &r.Size}
@@ -103,7 +103,7 @@ func (src *Source) Show(ctx context.Context, id string) (core.RowInfo, []core.At
 	var lines []core.Attempt
 	err := src.try(ctx, "show", func() error {
 		var payload blob
-		var headers outbox.Text
+		var headers layout.Text
 		found, err := src.one(ctx, src.work, id, `, {payload.text}, {headers.text}`, "", func(scan func(...any) error) error {
 			var err error
 			info, err = scanInfo(scan, &payload, &headers)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // lagBound is where counting rows for the lag stops.
@@ -95,7 +95,7 @@ func (src *Source) change(ctx context.Context, id, by, verb, set string, from ..
 		case !found || row.ID != id:
 			return core.ErrNoRow
 		}
-		if err := outbox.Allow(id, row.State, from...); err != nil {
+		if err := layout.Allow(id, row.State, from...); err != nil {
 			return err
 		}
 		if _, err := tx.ExecContext(ctx, src.text.fill(`UPDATE `+bySeq+` SET `+set+`{keep} WHERE {order} = ? AND {state} = ?`), row.Seq, string(row.State)); err != nil {

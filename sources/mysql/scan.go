@@ -8,19 +8,19 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // scanner reads rows of rowColumns; it is used for one page.
 type scanner struct {
-	outbox.Values
+	layout.Values
 	created       instant
 	wait, failing int64
 	dest          []any
 }
 
-func newScanner(extra []outbox.HeaderColumn) *scanner {
-	s := &scanner{Values: outbox.NewValues(extra)}
+func newScanner(extra []layout.HeaderColumn) *scanner {
+	s := &scanner{Values: layout.NewValues(extra)}
 	s.dest = []any{&s.Seq, &s.ID, &s.Key, &s.Route, &s.Type, (*blob)(&s.Payload), &s.Headers, &s.created,
 		&s.Deliveries, &s.Attempts, &s.Crashes, &s.wait, &s.failing}
 	for i := range s.Extra {
@@ -39,7 +39,7 @@ func (s *scanner) scan(rows *sql.Rows, row *core.Row) error {
 }
 
 // micros makes microseconds a duration.
-func micros(n int64) time.Duration { return outbox.Duration(n, time.Microsecond) }
+func micros(n int64) time.Duration { return layout.Duration(n, time.Microsecond) }
 
 // blob is a column read as bytes. The driver gives a part of its buffer, which it uses again.
 type blob []byte
@@ -81,13 +81,13 @@ func (i *instant) Scan(value any) error {
 }
 
 // sinceEpoch is a time by its number, which for no time is 0 or less.
-func sinceEpoch(n int64) time.Time { return outbox.SinceEpoch(max(n, 0)) }
+func sinceEpoch(n int64) time.Time { return layout.SinceEpoch(max(n, 0)) }
 
 func parseTime(text string) time.Time {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return sinceEpoch(n)
 	}
-	if t := outbox.ParseTime(text); !t.Equal(time.Unix(0, 0)) {
+	if t := layout.ParseTime(text); !t.Equal(time.Unix(0, 0)) {
 		return t
 	}
 	return time.Time{}

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // same is what published rows have in common that one statement can settle.
@@ -130,7 +130,7 @@ func (src *Source) write(ctx context.Context, tx *sql.Tx, some []*core.Settlemen
 	for i, s := range some {
 		var lastError any
 		if s.Failure != nil {
-			lastError = outbox.ErrorText(s.Failure)
+			lastError = layout.ErrorText(s.Failure)
 		}
 		delay := s.Delay.Microseconds()
 		if s.Delay > 0 {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 	"github.com/connectd/connectd/sources/mysql"
 )
 
@@ -310,7 +310,7 @@ func TestARowWithoutAnIDIsInvalid(t *testing.T) {
 func TestHeadersFromColumnsOfANewTable(t *testing.T) {
 	onServers(t, func(t *testing.T, srv server) {
 		cfg := srv.config(t)
-		cfg.HeaderColumns = []outbox.HeaderColumn{{Header: "tenant", Column: "tenant"}, {Header: "again", Column: "Tenant"}, {Header: "id", Column: "ID"}, {Header: "key", Column: "aggregateid"}}
+		cfg.HeaderColumns = []layout.HeaderColumn{{Header: "tenant", Column: "tenant"}, {Header: "again", Column: "Tenant"}, {Header: "id", Column: "ID"}, {Header: "key", Column: "aggregateid"}}
 		initialise(t, cfg, mysql.InitOptions{Partitions: 1})
 		srv.execute(t, cfg, `INSERT INTO outbox (id, payload, headers, tenant) VALUES ('a', 'x', '{"own": "1"}', 't')`)
 		rows := pendingRows(t, source(t, cfg))

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // adopt adds the relay's columns to a table that is there.
@@ -33,7 +33,7 @@ func (s *schema) adopt(old oldRows, opt InitOptions, add func(why, sql string)) 
 		return foreign(there[0])
 	}
 	stateless := slices.ContainsFunc(added, func(c relayColumn) bool { return c.name == s.cols.State })
-	answer, err := outbox.Existing(s.table.String(), opt.Existing, old.unsent != "", stateless && old.count > 0)
+	answer, err := layout.Existing(s.table.String(), opt.Existing, old.unsent != "", stateless && old.count > 0)
 	if err != nil {
 		return err
 	}

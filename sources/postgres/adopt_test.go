@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 	"github.com/connectd/connectd/scripts/services"
 	"github.com/connectd/connectd/sources/postgres"
 )
@@ -41,7 +41,7 @@ func TestTheArticlesTableIsAdopted(t *testing.T) {
 // A Debezium outbox with live rows: uuid ids, jsonb payloads, and no column that the relay could use for itself.
 // https://debezium.io/documentation/reference/stable/transformations/outbox-event-router.html
 func TestADebeziumTableIsAdopted(t *testing.T) {
-	cfg := postgres.Config{DSN: services.Postgres(t), Table: schemaOf(t) + ".outboxevent", HeaderColumns: []outbox.HeaderColumn{{Header: "trace", Column: "tracingspancontext"}}}
+	cfg := postgres.Config{DSN: services.Postgres(t), Table: schemaOf(t) + ".outboxevent", HeaderColumns: []layout.HeaderColumn{{Header: "trace", Column: "tracingspancontext"}}}
 	in(t, cfg, `CREATE TABLE outboxevent (id uuid NOT NULL PRIMARY KEY, aggregatetype varchar(255) NOT NULL, aggregateid varchar(255) NOT NULL, type varchar(255) NOT NULL,
 			payload jsonb, tracingspancontext varchar(256))`,
 		`INSERT INTO outboxevent SELECT gen_random_uuid(), 'order', 'o-' || i % 7, 'created', jsonb_build_object('n', i), 'trace ' || i FROM generate_series(1, 3000) i`)
@@ -84,7 +84,7 @@ func TestExistingRowsNeedAnAnswer(t *testing.T) {
 	for answer, want := range map[string]string{"pending": "b a", "published": ""} {
 		cfg := articleConfig(t)
 		in(t, cfg, `CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text)`, `INSERT INTO commands VALUES ('b', 'r', 'k', 'p'), ('a', 'r', 'k', 'p')`)
-		var existing *outbox.ExistingRowsError
+		var existing *layout.ExistingRowsError
 		if err := initWith(t, cfg, postgres.InitOptions{}); !errors.As(err, &existing) {
 			t.Errorf("without an answer: %v", err)
 		}
@@ -109,7 +109,7 @@ func TestAPublishedColumnWithOtherValuesNeedsAnAnswer(t *testing.T) {
 		cfg := articleConfig(t)
 		in(t, cfg, `CREATE TABLE commands (command_id text PRIMARY KEY, run_id text, kind text, payload text, published `+column+`)`,
 			`INSERT INTO commands VALUES ('a', 'r', 'k', 'p', '2'), ('b', 'r', 'k', 'p', '0')`)
-		var existing *outbox.ExistingRowsError
+		var existing *layout.ExistingRowsError
 		if err := initWith(t, cfg, postgres.InitOptions{}); !errors.As(err, &existing) {
 			t.Errorf("%s: got %v, want a question", column, err)
 		}
@@ -242,7 +242,7 @@ func TestConfigurationIsChecked(t *testing.T) {
 		"longer than 63 bytes":    {DSN: dsn, Table: "t", Columns: columns("key", strings.Repeat("é", 32))},
 		"columns.key and columns": {DSN: dsn, Table: "t", Columns: columns("key", "x", "type", "x")},
 		"notify is":               {DSN: dsn, Table: "t", Notify: "always"},
-		"header h":                {DSN: dsn, Table: "t", HeaderColumns: []outbox.HeaderColumn{{Header: "h"}}},
+		"header h":                {DSN: dsn, Table: "t", HeaderColumns: []layout.HeaderColumn{{Header: "h"}}},
 	} {
 		if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want an error about %q, got %v", want, err)

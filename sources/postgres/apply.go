@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // lockPause is how long to wait before asking again for a lock that somebody else has.
@@ -62,11 +62,11 @@ func apply(ctx context.Context, cfg Config, opt InitOptions, plan core.Plan) err
 	for _, step := range steps {
 		say := func(ctx context.Context) string {
 			if others := srv.blockers(ctx, conn.PgConn().PID()); others != "" {
-				return "waits for a lock that others have (" + others + "): " + outbox.Brief(step.Why)
+				return "waits for a lock that others have (" + others + "): " + layout.Brief(step.Why)
 			}
-			return "still at it: " + outbox.Brief(step.Why)
+			return "still at it: " + layout.Brief(step.Why)
 		}
-		err := outbox.Watch(ctx, opt.Tell, say, func() error { return runStep(ctx, conn, step.SQL) })
+		err := layout.Watch(ctx, opt.Tell, say, func() error { return runStep(ctx, conn, step.SQL) })
 		if err != nil {
 			return fmt.Errorf("%s: %w", step.SQL, err)
 		}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // settleColumns finds the application's columns in an existing table. The relay's own may still be missing.
@@ -41,7 +41,7 @@ var timeKinds = []string{"timestamp with time zone", "timestamp without time zon
 func (s *schema) checkTypes() error {
 	id := s.found[s.cols.ID]
 	if !s.unique[id.name] {
-		return outbox.Misfit("id", id.name, "has no unique constraint of its own")
+		return layout.Misfit("id", id.name, "has no unique constraint of its own")
 	}
 	for name, col := range map[string]string{"id": s.cols.ID, "key": s.cols.Key} {
 		if c, found := s.found[col]; found && !slices.Contains(plainKinds, c.kind) {
@@ -63,9 +63,9 @@ func (s *schema) settleOrder(cfg Config) error {
 	case found && c.sequence == s.sequenceName():
 		s.bySequence = true
 	case found && !numbered(c):
-		return outbox.Misfit("order", c.name, "is no integer that the server numbers, NOT NULL and with a sequence or as an identity (map columns.order to a name the table has not, and init adds such a column)")
+		return layout.Misfit("order", c.name, "is no integer that the server numbers, NOT NULL and with a sequence or as an identity (map columns.order to a name the table has not, and init adds such a column)")
 	case found && !s.unique[c.name]:
-		return outbox.Misfit("order", c.name, "has no unique constraint of its own")
+		return layout.Misfit("order", c.name, "has no unique constraint of its own")
 	case found:
 	case numbered(id) && !cfg.Columns.Has("order"):
 		s.cols.Order = id.name

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // Config says which outbox table to read, and how.
@@ -20,10 +20,10 @@ type Config struct {
 	Table string
 	// Columns gives the table's own names of its columns. Package outbox lists the columns, the application's and the
 	// relay's, with their default names.
-	Columns outbox.Mapping
+	Columns layout.Mapping
 	// HeaderColumns are columns whose text is sent as a header, after those of the headers column. A NULL is a
 	// header that is not there.
-	HeaderColumns []outbox.HeaderColumn
+	HeaderColumns []layout.HeaderColumn
 	// DeletePublished deletes a row when it is published, instead of marking it.
 	DeletePublished bool
 	// CommitOrder holds a row back while a transaction that has written to the table could still commit an earlier one: see
@@ -65,7 +65,7 @@ func (p Poll) orDefault() Poll {
 }
 
 // dialect is how PostgreSQL takes names.
-func dialect() outbox.Dialect { return outbox.Dialect{CheckName: checkName} }
+func dialect() layout.Dialect { return layout.Dialect{CheckName: checkName} }
 
 // Validate says what cannot work, without a look at the server.
 func (cfg Config) Validate() error {
@@ -77,18 +77,18 @@ func (cfg Config) Validate() error {
 }
 
 // resolve gives the names before the table is known: defaults for what is not mapped.
-func (cfg Config) resolve() (tableName, outbox.Columns, error) {
+func (cfg Config) resolve() (tableName, layout.Columns, error) {
 	table, err := parseTable(cfg.Table)
 	if err != nil {
-		return table, outbox.Columns{}, err
+		return table, layout.Columns{}, err
 	}
 	if dialect().IsRelayTable(table.name) {
-		return table, outbox.Columns{}, fmt.Errorf("table %q cannot be an outbox table's name", cfg.Table)
+		return table, layout.Columns{}, fmt.Errorf("table %q cannot be an outbox table's name", cfg.Table)
 	}
 	switch cfg.Notify {
 	case NotifyOff, NotifyProducer, NotifyTrigger:
 	default:
-		return table, outbox.Columns{}, fmt.Errorf("notify is %q, must be producer or trigger", string(cfg.Notify))
+		return table, layout.Columns{}, fmt.Errorf("notify is %q, must be producer or trigger", string(cfg.Notify))
 	}
 	cols, err := cfg.Columns.Resolve(cfg.HeaderColumns, dialect())
 	return table, cols, err

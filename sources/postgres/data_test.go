@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/layout"
 	"github.com/connectd/connectd/core/memory"
-	"github.com/connectd/connectd/core/outbox"
 	"github.com/connectd/connectd/scripts/services"
 	"github.com/connectd/connectd/sources/postgres"
 	"github.com/connectd/connectd/sources/sourcetest"
@@ -105,7 +105,7 @@ func TestPagesEndByBytesForEveryType(t *testing.T) {
 }
 
 func TestHeadersFromColumns(t *testing.T) {
-	cfg := postgres.Config{DSN: services.Postgres(t), Table: schemaOf(t) + ".outbox", HeaderColumns: []outbox.HeaderColumn{
+	cfg := postgres.Config{DSN: services.Postgres(t), Table: schemaOf(t) + ".outbox", HeaderColumns: []layout.HeaderColumn{
 		{Header: "tenant", Column: "tenant_id"}, {Header: "at", Column: "at"}, {Header: "trace", Column: "trace"}, {Header: "id", Column: "id"}}}
 	in(t, cfg, `CREATE TABLE outbox (id text PRIMARY KEY, aggregateid text, payload text, headers jsonb, tenant_id integer, at timestamptz, trace text)`,
 		`INSERT INTO outbox VALUES ('a', 'k', 'x', '{"own": "1"}', 7, '2026-03-29 01:30:00+01', NULL)`)
@@ -115,11 +115,11 @@ func TestHeadersFromColumns(t *testing.T) {
 	if len(rows) != 1 || !slices.Equal(rows[0].Record.Headers, want) {
 		t.Errorf("got %+v, want %v", rows, want)
 	}
-	cfg.HeaderColumns = append(cfg.HeaderColumns, outbox.HeaderColumn{Header: "no", Column: "nothing"})
+	cfg.HeaderColumns = append(cfg.HeaderColumns, layout.HeaderColumn{Header: "no", Column: "nothing"})
 	if _, err := postgres.Open(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "no column nothing for the header no") {
 		t.Errorf("a column that is not there: %v", err)
 	}
-	fresh := postgres.Config{DSN: services.Postgres(t), Table: schemaOf(t) + ".outbox", HeaderColumns: []outbox.HeaderColumn{
+	fresh := postgres.Config{DSN: services.Postgres(t), Table: schemaOf(t) + ".outbox", HeaderColumns: []layout.HeaderColumn{
 		{Header: "tenant", Column: "tenant"}, {Header: "again", Column: "tenant"}, {Header: "id", Column: "id"}, {Header: "key", Column: "aggregateid"}}}
 	initialise(t, fresh, postgres.InitOptions{})
 	execute(t, `INSERT INTO `+fresh.Table+` (id, payload, tenant) VALUES ('a', 'x', 't')`)
@@ -139,7 +139,7 @@ func TestTextThatIsNoUTF8(t *testing.T) {
 			schema := "s" + strings.ReplaceAll(mode, " ", "_")
 			direct := inDatabase(t, services.Postgres(t), name)
 			executeAt(t, direct, "CREATE SCHEMA "+schema)
-			cfg := postgres.Config{DSN: inDatabase(t, dsn(t), name), Table: schema + ".outbox", HeaderColumns: []outbox.HeaderColumn{{Header: "h", Column: "h"}}}
+			cfg := postgres.Config{DSN: inDatabase(t, dsn(t), name), Table: schema + ".outbox", HeaderColumns: []layout.HeaderColumn{{Header: "h", Column: "h"}}}
 			initialise(t, cfg, postgres.InitOptions{Partitions: 1})
 			executeAt(t, direct, `INSERT INTO `+cfg.Table+` (id, aggregateid, payload, aggregatetype, type, h) VALUES ('good', 'k', 'x', 'r', 't', 'h'), (E'id\xff', 'k', 'x', 'r', 't', 'h'),
 				('key', E'\xc3(', 'x', 'r', 't', 'h'), ('route', 'k', 'x', E'\xff', 't', 'h'), ('type', 'k', 'x', 'r', E'\xff', 'h'), ('header', 'k', 'x', 'r', 't', E'\xff')`)

@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // doctorPool is how many connections look.
@@ -243,7 +243,7 @@ func (d *doctor) table(ctx context.Context) error {
 	s, err := inspect(ctx, d.src.work, d.cfg)
 	switch {
 	case err != nil && sqlState(err) == "" && ctx.Err() == nil:
-		d.Fault(outbox.MisfitOf(err), err.Error(), remedy(err))
+		d.Fault(layout.MisfitOf(err), err.Error(), remedy(err))
 		return nil
 	case err != nil:
 		return err
@@ -254,7 +254,7 @@ func (d *doctor) table(ctx context.Context) error {
 	d.Fine("table", "%s is there, with the columns that are read", s.table)
 	d.Fine("id", "column %s is unique", s.cols.ID)
 	d.src.s, d.src.text = s, s.texts()
-	if outbox.Missing(&d.Diagnosis, s.missing(), "") {
+	if layout.Missing(&d.Diagnosis, s.missing(), "") {
 		return nil
 	}
 	if err := s.samePartitions(); err != nil {
@@ -263,7 +263,7 @@ func (d *doctor) table(ctx context.Context) error {
 	}
 	d.Looked = true
 	d.Fine("index", "%s is there and valid", s.objectName("pending"))
-	outbox.Initialised(&d.Diagnosis, s.version, schemaVersion, s.partitions)
+	layout.Initialised(&d.Diagnosis, s.version, schemaVersion, s.partitions)
 	return d.trigger(ctx)
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // oldest is the lowest version of PostgreSQL that has all we use: snapshots with 64-bit transaction numbers came last.
@@ -25,8 +25,8 @@ const (
 type schema struct {
 	table  tableName
 	exists bool
-	cols   outbox.Columns
-	extra  []outbox.HeaderColumn
+	cols   layout.Columns
+	extra  []layout.HeaderColumn
 	// bySequence: the order column is one that init added, filled by a sequence of ours.
 	bySequence bool
 	// fillCreated: the table has no time of insertion, and init adds one.

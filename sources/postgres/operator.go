@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // byID finds a row by the id as people write it, in the id column's own type, so that its index serves.
@@ -52,7 +52,7 @@ func (src *Source) change(ctx context.Context, id, by, verb, set string, from ..
 		case err != nil:
 			return err
 		}
-		if err := outbox.Allow(id, state, from...); err != nil {
+		if err := layout.Allow(id, state, from...); err != nil {
 			return err
 		}
 		for _, st := range []struct {

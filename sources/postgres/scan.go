@@ -7,12 +7,12 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // scanner reads the rows of a fetch; it is used for one page.
 type scanner struct {
-	outbox.Values
+	layout.Values
 	oldest, next                  int64
 	seq                           pgtype.Int8 // NULL: there is no row
 	created                       pgtype.Timestamptz
@@ -21,8 +21,8 @@ type scanner struct {
 	dest                          []any
 }
 
-func newScanner(extra []outbox.HeaderColumn) *scanner {
-	s := &scanner{Values: outbox.NewValues(extra)}
+func newScanner(extra []layout.HeaderColumn) *scanner {
+	s := &scanner{Values: layout.NewValues(extra)}
 	s.dest = []any{&s.oldest, &s.next, &s.seq, text(&s.ID), text(&s.Key), text(&s.Route), text(&s.Type), &s.Payload, text(&s.Headers), &s.created,
 		&s.deliveries, &s.attempts, &s.crashes, &s.wait, &s.failing}
 	for i := range s.Extra {
@@ -32,7 +32,7 @@ func newScanner(extra []outbox.HeaderColumn) *scanner {
 }
 
 // text is a text as pgx scans it soonest.
-func text(t *outbox.Text) *pgtype.Text { return (*pgtype.Text)(t) }
+func text(t *layout.Text) *pgtype.Text { return (*pgtype.Text)(t) }
 
 // scan reads one row. It says whether there was one.
 func (s *scanner) scan(rows pgx.Rows, row *core.Row) (bool, error) {
@@ -46,7 +46,7 @@ func (s *scanner) scan(rows pgx.Rows, row *core.Row) (bool, error) {
 	return true, nil
 }
 
-func microseconds(n int64) time.Duration { return outbox.Duration(n, time.Microsecond) }
+func microseconds(n int64) time.Duration { return layout.Duration(n, time.Microsecond) }
 
 // utc is a time as it is stored; what is infinite or NULL is none.
 func utc(t pgtype.Timestamptz) time.Time {

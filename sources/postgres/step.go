@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // Step settles and announces in one statement, which is one transaction and one round trip, behind the fence.
@@ -157,7 +157,7 @@ func (st *step) settle(list []*core.Settlement, owner string) {
 			delays[i] = max(s.Delay.Microseconds(), 1)
 		}
 		if f := s.Failure; f != nil {
-			text, code := st.clean(outbox.ErrorText(f)), st.clean(f.Code)
+			text, code := st.clean(layout.ErrorText(f)), st.clean(f.Code)
 			errors[i], codes[i], messages[i], durations[i], sent[i] = &text, &code, st.clean(f.Message), f.Duration.Microseconds(), !f.Unsent
 		}
 	}

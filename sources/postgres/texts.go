@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // texts writes the statements: {name} stands for a table or a column, quoted, or for an expression. Every parameter is
@@ -19,7 +19,7 @@ type texts struct {
 func (s *schema) texts() texts {
 	c := &s.cols
 	pairs := []string{"{table}", s.table.quoted(), "{part}", s.partition(), "{position}", s.position(), "{now}", "clock_timestamp()", "{durable}", durable}
-	for _, name := range outbox.RelayTables() {
+	for _, name := range layout.RelayTables() {
 		pairs = append(pairs, "{"+name+"}", s.beside(strings.TrimPrefix(name, "connectd_")))
 	}
 	for each, name := range c.All() {

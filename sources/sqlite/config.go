@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // Config says which outbox table to read, and how.
@@ -17,10 +17,10 @@ type Config struct {
 	Table string
 	// Columns gives the table's own names of its columns. Package outbox lists the columns, the application's and the
 	// relay's, with their default names.
-	Columns outbox.Mapping
+	Columns layout.Mapping
 	// HeaderColumns are columns whose text is sent as a header, after those of the headers column. A NULL is a
 	// header that is not there.
-	HeaderColumns []outbox.HeaderColumn
+	HeaderColumns []layout.HeaderColumn
 	// DeletePublished deletes a row when it is published, instead of marking it.
 	DeletePublished bool
 	// BusyTimeout is how long a call waits for the file's write lock before it fails; 0 is 5 seconds.
@@ -30,8 +30,8 @@ type Config struct {
 const defaultBusyTimeout = 5 * time.Second
 
 // dialect is how SQLite takes names.
-func dialect() outbox.Dialect {
-	return outbox.Dialect{CheckName: checkName, IgnoreCase: true, OnePartition: true}
+func dialect() layout.Dialect {
+	return layout.Dialect{CheckName: checkName, IgnoreCase: true, OnePartition: true}
 }
 
 func checkName(name string) error {
@@ -48,12 +48,12 @@ func (cfg Config) Validate() error {
 }
 
 // resolve gives the mapping before the table is known: defaults for what is not mapped.
-func (cfg Config) resolve() (outbox.Columns, error) {
+func (cfg Config) resolve() (layout.Columns, error) {
 	if cfg.Path == "" || strings.HasPrefix(cfg.Path, ":memory:") {
-		return outbox.Columns{}, errors.New("path must name a database file")
+		return layout.Columns{}, errors.New("path must name a database file")
 	}
 	if cfg.Table == "" || strings.HasPrefix(strings.ToLower(cfg.Table), "sqlite_") || strings.ContainsRune(cfg.Table, 0) || dialect().IsRelayTable(cfg.Table) {
-		return outbox.Columns{}, fmt.Errorf("table %q cannot be an outbox table's name", cfg.Table)
+		return layout.Columns{}, fmt.Errorf("table %q cannot be an outbox table's name", cfg.Table)
 	}
 	return cfg.Columns.Resolve(cfg.HeaderColumns, dialect())
 }

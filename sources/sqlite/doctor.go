@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // checkLimit bounds one thing that is looked at.
@@ -94,7 +94,7 @@ func (d *doctor) table(ctx context.Context) error {
 	var code interface{ Code() int }
 	switch {
 	case err != nil && !errors.As(err, &code) && ctx.Err() == nil:
-		d.Fault(outbox.MisfitOf(err), err.Error(), remedy(err))
+		d.Fault(layout.MisfitOf(err), err.Error(), remedy(err))
 		return nil
 	case err != nil:
 		return err
@@ -111,7 +111,7 @@ func (d *doctor) table(ctx context.Context) error {
 	} else {
 		d.Warn("journal", "the journal is not a write-ahead log, so readers and writers wait for each other", "run `connectd init`, or leave it to the daemon, which changes it when it starts")
 	}
-	if outbox.Missing(&d.Diagnosis, s.missing(), "") {
+	if layout.Missing(&d.Diagnosis, s.missing(), "") {
 		return nil
 	}
 	d.Looked = true

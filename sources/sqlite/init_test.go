@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 	"github.com/connectd/connectd/sources/sqlite"
 )
 
@@ -163,7 +163,7 @@ func TestExistingRowsNeedAnAnswer(t *testing.T) {
 	for answer, want := range map[string]string{"pending": "a b", "published": ""} {
 		cfg := articleConfig(t)
 		execute(t, cfg.Path, plain, `INSERT INTO commands VALUES ('a', 'r', 'k', 'p'), ('b', 'r', 'k', 'p')`)
-		var existing *outbox.ExistingRowsError
+		var existing *layout.ExistingRowsError
 		if err := initWith(t, cfg, ""); !errors.As(err, &existing) {
 			t.Errorf("without an answer: %v", err)
 		}
@@ -280,7 +280,7 @@ func TestConfigurationIsChecked(t *testing.T) {
 		"connectd_Lease":          {Path: "x.db", Table: "connectd_Lease"},
 		"columns.partition is no": {Path: "x.db", Table: "t", Columns: columns("partition", "x")},
 		"cannot be a column's":    {Path: "x.db", Table: "t", Columns: columns("key", "a\x00b")},
-		"header h":                {Path: "x.db", Table: "t", HeaderColumns: []outbox.HeaderColumn{{Header: "h"}}},
+		"header h":                {Path: "x.db", Table: "t", HeaderColumns: []layout.HeaderColumn{{Header: "h"}}},
 		"columns.key and columns": {Path: "x.db", Table: "t", Columns: columns("key", "x", "type", "X")},
 	} {
 		if _, err := sqlite.Plan(t.Context(), cfg, sqlite.InitOptions{}); err == nil || !strings.Contains(err.Error(), want) {
@@ -297,7 +297,7 @@ func TestAPublishedColumnWithOtherValuesNeedsAnAnswer(t *testing.T) {
 	cfg := sqlite.Config{Path: file(t), Table: "outbox"}
 	execute(t, cfg.Path, `CREATE TABLE outbox (id TEXT PRIMARY KEY, aggregateid TEXT, payload, published BOOLEAN)`,
 		`INSERT INTO outbox VALUES ('a', 'k', 'x', 'true'), ('b', 'k', 'x', 0)`)
-	var answer *outbox.ExistingRowsError
+	var answer *layout.ExistingRowsError
 	if err := initWith(t, cfg, ""); !errors.As(err, &answer) {
 		t.Fatalf("got %v, want a question", err)
 	}

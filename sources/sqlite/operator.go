@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // lagBound is where counting rows for the lag stops.
@@ -71,7 +71,7 @@ func byID(n int) string { return fmt.Sprintf(`({id} = ?%[1]d OR {id} = CAST(?%[1
 
 func scanInfo(scan func(...any) error, more ...any) (core.RowInfo, error) {
 	var r core.RowInfo
-	var key, route, kind, lastError outbox.Text
+	var key, route, kind, lastError layout.Text
 	var created, available, published instant
 	dest := []any{&r.Seq, &r.ID, &key, &route, &kind, &r.State, &r.Sending, &r.Attempts, &r.Deliveries, &r.Refused, &r.Crashes,
 		&lastError, &created, &available, &published, &r.Size}
@@ -140,7 +140,7 @@ func (src *Source) Show(ctx context.Context, id string) (core.RowInfo, []core.At
 	}
 	defer tx.Rollback()
 	var payload blob
-	var headers outbox.Text
+	var headers layout.Text
 	row := tx.QueryRowContext(ctx, src.text.fill(`SELECT `+infoColumns+`, CAST({payload} AS BLOB), CAST({headers} AS TEXT) FROM {table} WHERE `+byID(2)), src.s.table, id)
 	info, err := scanInfo(row.Scan, &payload, &headers)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -244,7 +244,7 @@ func (src *Source) change(ctx context.Context, id, by, verb, set string, from ..
 		case err != nil:
 			return err
 		}
-		if err := outbox.Allow(id, state, from...); err != nil {
+		if err := layout.Allow(id, state, from...); err != nil {
 			return err
 		}
 		if _, err := tx.ExecContext(ctx, t.fill(`UPDATE {table} SET `+set+` WHERE {order} = ? AND {state} = ?`), seq, string(state)); err != nil {

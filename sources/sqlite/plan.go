@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // InitOptions is what only a person can answer.
@@ -102,7 +102,7 @@ func (s *schema) adopt(opt InitOptions, add func(why, sql string)) error {
 // settleOldRows says which rows of an adopted table have been sent.
 func (s *schema) settleOldRows(opt InitOptions, add func(why, sql string)) error {
 	published, flagged := s.found["published"]
-	answer, err := outbox.Existing(s.table, opt.Existing, flagged && !s.oddFlags, true)
+	answer, err := layout.Existing(s.table, opt.Existing, flagged && !s.oddFlags, true)
 	where := ""
 	switch {
 	case err != nil:

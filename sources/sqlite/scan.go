@@ -7,19 +7,19 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // scanner reads rows of rowColumns; it is used for one page.
 type scanner struct {
-	outbox.Values
+	layout.Values
 	created instant
-	past    outbox.Text
+	past    layout.Text
 	dest    []any
 }
 
-func newScanner(extra []outbox.HeaderColumn) *scanner {
-	s := &scanner{Values: outbox.NewValues(extra)}
+func newScanner(extra []layout.HeaderColumn) *scanner {
+	s := &scanner{Values: layout.NewValues(extra)}
 	s.dest = []any{&s.Seq, &s.ID, &s.Key, &s.Route, &s.Type, (*blob)(&s.Payload), &s.Headers, &s.created, &s.past}
 	for i := range s.Extra {
 		s.dest = append(s.dest, &s.Extra[i])
@@ -51,7 +51,7 @@ func (s *scanner) readPast() error {
 		return fmt.Errorf("read the relay's columns: %w", err)
 	}
 	s.Deliveries, s.Attempts, s.Crashes = int(n[0]), int(n[1]), int(n[2])
-	s.Wait, s.Failing = outbox.Duration(n[3], time.Millisecond), outbox.Duration(n[4], time.Millisecond)
+	s.Wait, s.Failing = layout.Duration(n[3], time.Millisecond), layout.Duration(n[4], time.Millisecond)
 	return nil
 }
 
@@ -86,16 +86,16 @@ func (i *instant) Scan(value any) error {
 	i.t = time.Time{}
 	switch v := value.(type) {
 	case int64:
-		i.t = outbox.SinceEpoch(v)
+		i.t = layout.SinceEpoch(v)
 	case float64:
 		if v < 1e8 { // a Julian day
 			v = (v - 2440587.5) * 86400
 		}
 		i.t = time.UnixMilli(int64(v * 1000)).UTC()
 	case string:
-		i.t = outbox.ParseTime(v)
+		i.t = layout.ParseTime(v)
 	case []byte:
-		i.t = outbox.ParseTime(string(v))
+		i.t = layout.ParseTime(string(v))
 	}
 	return nil
 }

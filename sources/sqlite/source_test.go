@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 	"github.com/connectd/connectd/sources/sqlite"
 )
 
@@ -280,7 +280,7 @@ func TestARowWithoutAnIDIsInvalid(t *testing.T) {
 }
 
 func TestHeadersFromColumns(t *testing.T) {
-	cfg := sqlite.Config{Path: file(t), Table: "adopted", HeaderColumns: []outbox.HeaderColumn{
+	cfg := sqlite.Config{Path: file(t), Table: "adopted", HeaderColumns: []layout.HeaderColumn{
 		{Header: "tenant", Column: "TENANT_ID"}, {Header: "at", Column: "at"}, {Header: "trace", Column: "trace"}, {Header: "id", Column: "id"}}}
 	execute(t, cfg.Path, `CREATE TABLE adopted (id TEXT PRIMARY KEY, aggregateid TEXT, payload TEXT, headers TEXT, tenant_id INTEGER, at DATETIME, trace TEXT)`,
 		`INSERT INTO adopted VALUES ('a', 'k', 'x', '{"own": "1"}', 7, '2026-03-29 01:30:00', NULL), ('b', 'k', 'x', NULL, NULL, NULL, CAST(x'61ff' AS TEXT))`)
@@ -303,11 +303,11 @@ func TestHeadersFromColumns(t *testing.T) {
 	if rows[1].Invalid != "header trace is not UTF-8" {
 		t.Errorf("a header that is not UTF-8: %q", rows[1].Invalid)
 	}
-	cfg.HeaderColumns = append(cfg.HeaderColumns, outbox.HeaderColumn{Header: "no", Column: "nothing"})
+	cfg.HeaderColumns = append(cfg.HeaderColumns, layout.HeaderColumn{Header: "no", Column: "nothing"})
 	if _, err := sqlite.Open(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "no column nothing for the header no") {
 		t.Errorf("a column that is not there: %v", err)
 	}
-	fresh := sqlite.Config{Path: file(t), Table: "outbox", HeaderColumns: []outbox.HeaderColumn{
+	fresh := sqlite.Config{Path: file(t), Table: "outbox", HeaderColumns: []layout.HeaderColumn{
 		{Header: "tenant", Column: "tenant"}, {Header: "again", Column: "Tenant"}, {Header: "id", Column: "ID"}, {Header: "key", Column: "aggregateid"}}}
 	initialise(t, fresh)
 	execute(t, fresh.Path, `INSERT INTO outbox (id, payload, tenant) VALUES ('a', 'x', 't')`)

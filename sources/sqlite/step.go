@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // Step settles and announces in one transaction behind the fence.
@@ -129,7 +129,7 @@ func (src *Source) cleaned(ctx context.Context, tx *sql.Tx, g same, seqs []int64
 func (src *Source) settle(ctx context.Context, tx *sql.Tx, owner string, s *core.Settlement) error {
 	var lastError any
 	if s.Failure != nil {
-		lastError = outbox.ErrorText(s.Failure)
+		lastError = layout.ErrorText(s.Failure)
 	}
 	delay := s.Delay.Milliseconds()
 	if s.Delay > 0 {

@@ -1,4 +1,4 @@
-package outbox_test
+package layout_test
 
 import (
 	"errors"
@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 )
 
 func TestExistingRows(t *testing.T) {
@@ -24,25 +24,25 @@ func TestExistingRows(t *testing.T) {
 		{"", false, true, "", "table t has rows already"},
 		{"sent", true, true, "", `--existing is "sent", must be pending or published`},
 	} {
-		got, err := outbox.Existing("t", c.answer, c.flagged, c.undecided)
+		got, err := layout.Existing("t", c.answer, c.flagged, c.undecided)
 		if got != c.want || (err != nil) != (c.problem != "") || err != nil && !strings.HasPrefix(err.Error(), c.problem) {
 			t.Errorf("%+v: %q, %v", c, got, err)
 		}
 	}
-	_, err := outbox.Existing("t", "", false, true)
-	var existing *outbox.ExistingRowsError
+	_, err := layout.Existing("t", "", false, true)
+	var existing *layout.ExistingRowsError
 	if !errors.As(err, &existing) || existing.Table != "t" || !strings.Contains(err.Error(), "--existing pending") {
 		t.Errorf("%v", err)
 	}
 }
 
 func TestAllow(t *testing.T) {
-	if err := outbox.Allow("a", core.Held, core.Dead, core.Held); err != nil {
+	if err := layout.Allow("a", core.Held, core.Dead, core.Held); err != nil {
 		t.Error(err)
 	}
 	for want, from := range map[string][]core.State{"dead": {core.Dead}, "dead or held": {core.Dead, core.Held}} {
 		var state *core.StateError
-		if err := outbox.Allow("a", core.Pending, from...); !errors.As(err, &state) || *state != (core.StateError{ID: "a", State: core.Pending, Want: want}) {
+		if err := layout.Allow("a", core.Pending, from...); !errors.As(err, &state) || *state != (core.StateError{ID: "a", State: core.Pending, Want: want}) {
 			t.Errorf("%v", err)
 		}
 	}
@@ -52,11 +52,11 @@ func TestErrorText(t *testing.T) {
 	for want, f := range map[string]core.Failure{
 		"gone": {Code: "gone"}, "gone: for good": {Code: "gone", Message: "for good"}, "a b: c d": {Code: "a\nb", Message: "c\x00d"},
 	} {
-		if got := outbox.ErrorText(&f); got != want {
+		if got := layout.ErrorText(&f); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
-	if got := outbox.ErrorText(&core.Failure{Code: "c", Message: strings.Repeat("é", core.MaxErrorText)}); len(got) > core.MaxErrorText {
+	if got := layout.ErrorText(&core.Failure{Code: "c", Message: strings.Repeat("é", core.MaxErrorText)}); len(got) > core.MaxErrorText {
 		t.Errorf("%d bytes", len(got))
 	}
 }

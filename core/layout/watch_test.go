@@ -1,4 +1,4 @@
-package outbox_test
+package layout_test
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 )
 
 func TestWatch(t *testing.T) {
@@ -17,7 +17,7 @@ func TestWatch(t *testing.T) {
 		var told []string
 		failed := errors.New("failed")
 		run := func(d time.Duration) error {
-			return outbox.Watch(t.Context(), func(text string) { told = append(told, text) },
+			return layout.Watch(t.Context(), func(text string) { told = append(told, text) },
 				func(context.Context) string { return time.Since(begun).String() },
 				func() error { time.Sleep(d); return failed })
 		}
@@ -28,7 +28,7 @@ func TestWatch(t *testing.T) {
 		if err := run(40 * time.Second); !errors.Is(err, failed) || !slices.Equal(told, []string{"2s", "32s"}) {
 			t.Errorf("told %v, %v", told, err)
 		}
-		if err := outbox.Watch(t.Context(), nil, nil, func() error { time.Sleep(time.Minute); return nil }); err != nil {
+		if err := layout.Watch(t.Context(), nil, nil, func() error { time.Sleep(time.Minute); return nil }); err != nil {
 			t.Error(err)
 		}
 	})

@@ -1,4 +1,4 @@
-package outbox_test
+package layout_test
 
 import (
 	"errors"
@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 )
 
 var errName = errors.New("no name")
@@ -20,14 +20,14 @@ func checkName(name string) error {
 }
 
 var (
-	strict = outbox.Dialect{CheckName: checkName}
-	loose  = outbox.Dialect{CheckName: checkName, IgnoreCase: true}
-	single = outbox.Dialect{CheckName: checkName, OnePartition: true}
+	strict = layout.Dialect{CheckName: checkName}
+	loose  = layout.Dialect{CheckName: checkName, IgnoreCase: true}
+	single = layout.Dialect{CheckName: checkName, OnePartition: true}
 )
 
 // names maps pairs of names; "NULL" is nil.
-func names(pairs ...string) outbox.Mapping {
-	m := outbox.Mapping{}
+func names(pairs ...string) layout.Mapping {
+	m := layout.Mapping{}
 	for i := 0; i < len(pairs); i += 2 {
 		if m[pairs[i]] = &pairs[i+1]; pairs[i+1] == "NULL" {
 			m[pairs[i]] = nil
@@ -37,18 +37,18 @@ func names(pairs ...string) outbox.Mapping {
 }
 
 func TestDefaultNames(t *testing.T) {
-	want := outbox.Columns{
+	want := layout.Columns{
 		ID: "id", Key: "aggregateid", Route: "aggregatetype", Type: "type", Payload: "payload", Headers: "headers", Order: "seq", Created: "created_at",
 		State: "state", AvailableAt: "available_at", Attempts: "attempts", Deliveries: "deliveries", Crashes: "crashes", LastError: "last_error",
 		FailingSince: "failing_since", PublishedAt: "published_at", Partition: "part",
 	}
-	for _, m := range []outbox.Mapping{nil, {}, names("id", "", "key", "", "partition", "")} {
+	for _, m := range []layout.Mapping{nil, {}, names("id", "", "key", "", "partition", "")} {
 		if got, err := m.Resolve(nil, strict); err != nil || got != want {
 			t.Errorf("%v: %+v, %v", m, got, err)
 		}
 	}
 	want.Partition = ""
-	if got, err := outbox.Mapping(nil).Resolve(nil, single); err != nil || got != want {
+	if got, err := layout.Mapping(nil).Resolve(nil, single); err != nil || got != want {
 		t.Errorf("with one partition: %+v, %v", got, err)
 	}
 }
@@ -56,7 +56,7 @@ func TestDefaultNames(t *testing.T) {
 func TestMappedNames(t *testing.T) {
 	m := names("id", "a", "key", "b", "route", "NULL", "type", "NULL", "headers", "NULL", "created", "NULL", "order", "a", "state", "C", "partition", "c")
 	got, err := m.Resolve(nil, strict)
-	want := outbox.Columns{
+	want := layout.Columns{
 		ID: "a", Key: "b", Payload: "payload", Order: "a", State: "C", AvailableAt: "available_at", Attempts: "attempts", Deliveries: "deliveries",
 		Crashes: "crashes", LastError: "last_error", FailingSince: "failing_since", PublishedAt: "published_at", Partition: "c",
 	}
@@ -81,9 +81,9 @@ func TestMappedNames(t *testing.T) {
 
 func TestMappingsThatAreRefused(t *testing.T) {
 	for _, c := range []struct {
-		m       outbox.Mapping
-		headers []outbox.HeaderColumn
-		d       outbox.Dialect
+		m       layout.Mapping
+		headers []layout.HeaderColumn
+		d       layout.Dialect
 		want    string
 	}{
 		{names("nope", "x"), nil, strict, "columns.nope is no column of an outbox table"},
@@ -93,15 +93,15 @@ func TestMappingsThatAreRefused(t *testing.T) {
 		{names("key", "x", "type", "X"), nil, loose, `columns.key and columns.type are both "X"`},
 		{names("key", "Type"), nil, loose, `columns.key and columns.type are both "type"`},
 		{names("payload", "x", "order", "x"), nil, strict, `columns.payload and columns.order are both "x"`},
-		{nil, []outbox.HeaderColumn{{Column: "x"}}, strict, `the header of column "x" has no name`},
-		{nil, []outbox.HeaderColumn{{Header: "h"}}, strict, "header h: no name"},
+		{nil, []layout.HeaderColumn{{Column: "x"}}, strict, `the header of column "x" has no name`},
+		{nil, []layout.HeaderColumn{{Header: "h"}}, strict, "header h: no name"},
 	} {
 		if _, err := c.m.Resolve(c.headers, c.d); err == nil || err.Error() != c.want {
 			t.Errorf("got %v, want %s", err, c.want)
 		}
 	}
 	nullable := []string{"key", "route", "type", "headers", "created"}
-	var all outbox.Columns
+	var all layout.Columns
 	for column := range all.All() {
 		switch _, err := names(column, "NULL").Resolve(nil, strict); {
 		case slices.Contains(nullable, column) && err != nil:
@@ -138,8 +138,8 @@ func TestSettle(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name    string
-		m       outbox.Mapping
-		headers []outbox.HeaderColumn
+		m       layout.Mapping
+		headers []layout.HeaderColumn
 		table   []string
 		want    string // the columns id, key, route, type, payload, headers, order, created, and those of headers; or an error
 	}{
@@ -148,9 +148,9 @@ func TestSettle(t *testing.T) {
 		{"without a key, said", names("key", "NULL"), nil, []string{"id", "payload"}, "id    payload  seq "},
 		{"without a key, not said", nil, nil, []string{"id", "payload"}, "no column aggregateid for the key (map columns.key to a name, or to null if there is none)"},
 		{"a mapped one is not guessed", names("type", "kind"), nil, []string{"id", "aggregateid", "payload"}, "no column kind for the type (map columns.type to a name, or to null if there is none)"},
-		{"several", names("key", "NULL"), []outbox.HeaderColumn{{"h", "x"}}, []string{"y"},
+		{"several", names("key", "NULL"), []layout.HeaderColumn{{"h", "x"}}, []string{"y"},
 			"no column id for the id (map columns.id); no column payload for the payload (map columns.payload); no column x for the header h"},
-		{"of headers", nil, []outbox.HeaderColumn{{"h", "x"}, {"i", "id"}}, []string{"id", "aggregateid", "payload", "X"}, "id aggregateid   payload  seq  X id"},
+		{"of headers", nil, []layout.HeaderColumn{{"h", "x"}, {"i", "id"}}, []string{"id", "aggregateid", "payload", "X"}, "id aggregateid   payload  seq  X id"},
 	} {
 		cols, err := c.m.Resolve(c.headers, loose)
 		if err != nil {
@@ -171,8 +171,8 @@ func TestSettle(t *testing.T) {
 }
 
 func TestHeaderOnlyColumns(t *testing.T) {
-	headers := []outbox.HeaderColumn{{"a", "x"}, {"b", "ID"}, {"c", "X"}, {"d", "y"}, {"e", "x"}}
-	cols, err := outbox.Mapping(nil).Resolve(headers, loose)
+	headers := []layout.HeaderColumn{{"a", "x"}, {"b", "ID"}, {"c", "X"}, {"d", "y"}, {"e", "x"}}
+	cols, err := layout.Mapping(nil).Resolve(headers, loose)
 	if err != nil {
 		t.Fatal(err)
 	}

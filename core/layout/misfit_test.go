@@ -1,4 +1,4 @@
-package outbox_test
+package layout_test
 
 import (
 	"errors"
@@ -7,29 +7,29 @@ import (
 	"testing"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 )
 
 func TestMisfit(t *testing.T) {
-	err := fmt.Errorf("table outbox: %w", outbox.Misfit("order", "n", "is no number"))
-	if about := outbox.MisfitOf(err); about != "order" || err.Error() != "table outbox: the order column n is no number" {
+	err := fmt.Errorf("table outbox: %w", layout.Misfit("order", "n", "is no number"))
+	if about := layout.MisfitOf(err); about != "order" || err.Error() != "table outbox: the order column n is no number" {
 		t.Errorf("%s: %v", about, err)
 	}
-	if about := outbox.MisfitOf(errors.New("the id column is another's word")); about != "table" {
+	if about := layout.MisfitOf(errors.New("the id column is another's word")); about != "table" {
 		t.Error(about)
 	}
 }
 
 func TestFindingsOfATable(t *testing.T) {
 	var d core.Diagnosis
-	if outbox.Missing(&d, nil, "") || d.Findings != nil {
+	if layout.Missing(&d, nil, "") || d.Findings != nil {
 		t.Errorf("nothing is missing: %+v", d.Findings)
 	}
-	outbox.Missing(&d, []string{"index i", "column c"}, "; or look")
-	outbox.Missing(&d, []string{"valid index i"}, "")
-	outbox.Missing(&d, []string{"column c", "index i"}, "")
-	outbox.Initialised(&d, 2, 2, 16)
-	outbox.Initialised(&d, 3, 2, 16)
+	layout.Missing(&d, []string{"index i", "column c"}, "; or look")
+	layout.Missing(&d, []string{"valid index i"}, "")
+	layout.Missing(&d, []string{"column c", "index i"}, "")
+	layout.Initialised(&d, 2, 2, 16)
+	layout.Initialised(&d, 3, 2, 16)
 	want := []core.Finding{
 		{Level: core.Problem, What: "index", Say: "there is no index i, no column c", Do: "run `connectd init`, which makes what is missing; or look"},
 		{Level: core.Problem, What: "index", Say: "there is no valid index i", Do: "run `connectd init`, which makes what is missing"},

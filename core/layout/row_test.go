@@ -1,4 +1,4 @@
-package outbox_test
+package layout_test
 
 import (
 	"reflect"
@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/core/outbox"
+	"github.com/connectd/connectd/core/layout"
 )
 
-func text(s string) outbox.Text { return outbox.Text{String: s, Valid: true} }
+func text(s string) layout.Text { return layout.Text{String: s, Valid: true} }
 
-func values() outbox.Values {
-	v := outbox.NewValues([]outbox.HeaderColumn{{"tenant", "tenant_id"}, {"trace", "t"}})
+func values() layout.Values {
+	v := layout.NewValues([]layout.HeaderColumn{{"tenant", "tenant_id"}, {"trace", "t"}})
 	v.Seq, v.ID, v.Key, v.Route, v.Type = 7, text("a"), text("k"), text("r"), text("t")
 	v.Payload, v.Created = []byte("x"), time.Unix(1, 0)
 	return v
@@ -35,7 +35,7 @@ func TestRow(t *testing.T) {
 	}
 	// Nothing is left of the row before.
 	v = values()
-	v.Key, v.Failing = outbox.Text{}, time.Minute
+	v.Key, v.Failing = layout.Text{}, time.Minute
 	v.Row(&row)
 	if row.Record.Keyed || row.Record.Key != "" || row.Record.Headers != nil || row.Deliveries != 0 || row.Failing != 0 || row.Invalid != "" {
 		t.Errorf("%+v", row)
@@ -49,18 +49,18 @@ func TestRow(t *testing.T) {
 
 func TestInvalidRows(t *testing.T) {
 	broken := text("a\xffb")
-	for want, spoil := range map[string]func(v *outbox.Values){
-		"id is NULL":                    func(v *outbox.Values) { v.ID = outbox.Text{} },
-		"id is not UTF-8":               func(v *outbox.Values) { v.ID = broken },
-		"key is not UTF-8":              func(v *outbox.Values) { v.Key = broken },
-		"route is not UTF-8":            func(v *outbox.Values) { v.Route = broken },
-		"type is not UTF-8":             func(v *outbox.Values) { v.Type = broken },
-		"header trace is not UTF-8":     func(v *outbox.Values) { v.Extra[1] = broken },
-		"headers are not UTF-8":         func(v *outbox.Values) { v.Headers = text("{\"a\": \"\xff\"}") },
-		"headers are not JSON":          func(v *outbox.Values) { v.Headers = text(`{"a`) },
-		"headers are not a JSON object": func(v *outbox.Values) { v.Headers = text(`[]`) },
-		"": func(v *outbox.Values) {
-			v.Key, v.Route, v.Type, v.Payload = text(""), outbox.Text{}, outbox.Text{}, []byte("\xff")
+	for want, spoil := range map[string]func(v *layout.Values){
+		"id is NULL":                    func(v *layout.Values) { v.ID = layout.Text{} },
+		"id is not UTF-8":               func(v *layout.Values) { v.ID = broken },
+		"key is not UTF-8":              func(v *layout.Values) { v.Key = broken },
+		"route is not UTF-8":            func(v *layout.Values) { v.Route = broken },
+		"type is not UTF-8":             func(v *layout.Values) { v.Type = broken },
+		"header trace is not UTF-8":     func(v *layout.Values) { v.Extra[1] = broken },
+		"headers are not UTF-8":         func(v *layout.Values) { v.Headers = text("{\"a\": \"\xff\"}") },
+		"headers are not JSON":          func(v *layout.Values) { v.Headers = text(`{"a`) },
+		"headers are not a JSON object": func(v *layout.Values) { v.Headers = text(`[]`) },
+		"": func(v *layout.Values) {
+			v.Key, v.Route, v.Type, v.Payload = text(""), layout.Text{}, layout.Text{}, []byte("\xff")
 		},
 	} {
 		v := values()
@@ -87,14 +87,14 @@ func TestTextIsScanned(t *testing.T) {
 	buffer := []byte("bytes")
 	for _, c := range []struct {
 		value any
-		want  outbox.Text
-	}{{"text", text("text")}, {buffer, text("bytes")}, {"", text("")}, {nil, outbox.Text{}}} {
+		want  layout.Text
+	}{{"text", text("text")}, {buffer, text("bytes")}, {"", text("")}, {nil, layout.Text{}}} {
 		got := text("before")
 		if err := got.Scan(c.value); err != nil || got != c.want {
 			t.Errorf("%v: %+v, %v", c.value, got, err)
 		}
 	}
-	var got outbox.Text
+	var got layout.Text
 	if err := got.Scan(buffer); err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestDuration(t *testing.T) {
 		{1500, time.Millisecond, 1500 * time.Millisecond}, {-1500, time.Microsecond, -1500 * time.Microsecond}, {0, time.Second, 0},
 		{1<<63 - 1, time.Microsecond, century}, {-1 << 63, time.Microsecond, -century}, {1 << 60, time.Millisecond, century}, {-1 << 60, time.Millisecond, -century},
 	} {
-		if got := outbox.Duration(c.n, c.unit); got != c.want {
+		if got := layout.Duration(c.n, c.unit); got != c.want {
 			t.Errorf("%d of %v: %v, want %v", c.n, c.unit, got, c.want)
 		}
 	}
@@ -125,24 +125,24 @@ func TestDuration(t *testing.T) {
 func TestTimes(t *testing.T) {
 	want := time.Date(2026, 3, 29, 1, 30, 0, 0, time.UTC)
 	for _, n := range []int64{want.Unix(), want.UnixMilli(), want.UnixMicro()} {
-		if got := outbox.SinceEpoch(n); got != want {
+		if got := layout.SinceEpoch(n); got != want {
 			t.Errorf("%d: %v", n, got)
 		}
 	}
 	for n, want := range map[int64]time.Time{1e11: time.Unix(1e11, 0), 1e11 + 1: time.UnixMilli(1e11 + 1), 1e14: time.UnixMilli(1e14), 1e14 + 1: time.UnixMicro(1e14 + 1), -1: time.Unix(-1, 0)} {
-		if got := outbox.SinceEpoch(n); !got.Equal(want) || got.Location() != time.UTC {
+		if got := layout.SinceEpoch(n); !got.Equal(want) || got.Location() != time.UTC {
 			t.Errorf("%d: %v", n, got)
 		}
 	}
 	for _, s := range []string{"2026-03-29 01:30:00", "2026-03-29 01:30:00.000", "2026-03-29T01:30:00Z", "2026-03-29T03:30:00+02:00", "2026-03-29T01:30:00", "2026-03-29 02:30:00+01:00", "2026-03-29 01:30"} {
-		if got := outbox.ParseTime(s); got != want {
+		if got := layout.ParseTime(s); got != want {
 			t.Errorf("%s: %v", s, got)
 		}
 	}
-	if got := outbox.ParseTime("2026-03-29"); got != want.Truncate(24*time.Hour) {
+	if got := layout.ParseTime("2026-03-29"); got != want.Truncate(24*time.Hour) {
 		t.Errorf("a day: %v", got)
 	}
-	if !outbox.SinceEpoch(0).IsZero() || !outbox.ParseTime("soon").IsZero() || !outbox.ParseTime("").IsZero() {
+	if !layout.SinceEpoch(0).IsZero() || !layout.ParseTime("soon").IsZero() || !layout.ParseTime("").IsZero() {
 		t.Error("what is no time is one")
 	}
 }

@@ -1,4 +1,4 @@
-package outbox
+package layout
 
 import "time"
 
@@ -29,8 +29,8 @@ func SinceEpoch(n int64) time.Time {
 // ParseTime reads a time that an application, or a database, wrote as text: UTC unless it has a zone. What cannot be read
 // is no time: a row is not held up for it.
 func ParseTime(text string) time.Time {
-	for _, layout := range []string{"2006-01-02 15:04:05", time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04", "2006-01-02"} {
-		if t, err := time.Parse(layout, text); err == nil {
+	for _, form := range []string{"2006-01-02 15:04:05", time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04", "2006-01-02"} {
+		if t, err := time.Parse(form, text); err == nil {
 			return t.UTC()
 		}
 	}

@@ -1,4 +1,4 @@
-// Package outbox knows what an outbox table is made of, whatever database it is in: its columns and what they may be
+// Package layout knows what an outbox table is made of, whatever database it is in: its columns and what they may be
 // called, the relay's own tables beside it, and how the values of a row become a core.Row. A source adds the SQL.
 //
 // # The columns
@@ -20,7 +20,7 @@
 // Those down to created are the application's, the others the relay's. A table may lack key, route, type, headers and
 // created. All of these but the key need not be mapped to null then: a row without a key has no order, and that must be
 // said.
-package outbox
+package layout
 
 import (
 	"slices"
