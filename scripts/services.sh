@@ -96,6 +96,7 @@ bring_up() { # NAME
 	fi
 	doing="started"
 	answers "$1"
+	echo "$version" >"$home/$1/version"
 	trap - EXIT
 	tenths=$(((${EPOCHREALTIME/[.,]/} - begin) / 100000))
 	say "$1" "$version on 127.0.0.1:$number, ${was:-$((tenths / 10)).$((tenths % 10)) s}"
@@ -161,7 +162,10 @@ env_lines() {
 	local each
 	find_set || fail "they are not up: scripts/services.sh up"
 	for each in "${ALL[@]}"; do
-		! alive "$each" || "${each}_env"
+		if alive "$each"; then
+			"${each}_env"
+			echo "CONNECTD_TEST_${each^^}_VERSION=$(<"$home/$each/version")"
+		fi
 	done
 	[[ ! -e $home/clock.version ]] || echo "CONNECTD_TEST_CLOCK=$(<"$home/clock.version")"
 	echo "CONNECTD_TEST_SERVICES_SH=$here.sh"

@@ -25,6 +25,12 @@ func TestOwnClock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	jump := func(to time.Duration) {
+		t.Helper()
+		if err := own.SetClock(to); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for name, server := range map[string]struct{ driver, dsn, ask string }{
 		"postgres": {"pgx", own.Postgres(), "SELECT extract(epoch FROM clock_timestamp())::float8"},
 		"mariadb":  {"mysql", dsn.FormatDSN(), "SELECT unix_timestamp(now(6)) + 0.0"},
@@ -55,12 +61,12 @@ func TestOwnClock(t *testing.T) {
 			}
 		}
 		off(10 * time.Minute)
-		own.SetClock(-90500 * time.Millisecond)
+		jump(-90500 * time.Millisecond)
 		off(-90500 * time.Millisecond)
 		own.Kill(name)
 		own.Start(name)
 		db.SetMaxIdleConns(0) // the idle ones are of the server that was killed
 		off(-90500 * time.Millisecond)
-		own.SetClock(10 * time.Minute)
+		jump(10 * time.Minute)
 	}
 }

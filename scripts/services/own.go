@@ -15,7 +15,8 @@ import (
 // How long the script may take for one thing; it has shorter limits of its own.
 const patience = 5 * time.Minute
 
-// Servers are one test's own. Its methods end the test when they fail; they are for the test's goroutine.
+// Servers are one test's own. Its methods end the test when they fail and are for the test's goroutine, unless
+// they return an error.
 type Servers struct {
 	t       testing.TB
 	script  string
@@ -78,6 +79,12 @@ func (s *Servers) RabbitMQ() string { s.t.Helper(); return s.of(rabbitMQ) }
 // RabbitMQManagement is as the function of that name.
 func (s *Servers) RabbitMQManagement() string { s.t.Helper(); return s.of(rabbitMQManagement) }
 
+// Version is that of a server, with its name: "Apache Kafka 4.3.1".
+func (s *Servers) Version(name string) string {
+	s.t.Helper()
+	return s.of("CONNECTD_TEST_" + strings.ToUpper(name) + "_VERSION")
+}
+
 // Kafka is as the function of that name.
 func (s *Servers) Kafka() []string { s.t.Helper(); return strings.Split(s.of(kafka), ",") }
 
@@ -85,7 +92,11 @@ func (s *Servers) Kafka() []string { s.t.Helper(); return strings.Split(s.of(kaf
 func (s *Servers) Clock() string { s.t.Helper(); return s.of("CONNECTD_TEST_CLOCK") }
 
 // SetClock lets the clock jump to where it is off by so much.
-func (s *Servers) SetClock(off time.Duration) { s.t.Helper(); s.run("clock", seconds(off)) }
+// It may be called from any goroutine.
+func (s *Servers) SetClock(off time.Duration) error {
+	_, err := s.Try("clock", seconds(off))
+	return err
+}
 
 // seconds is a time as the script wants it.
 func seconds(d time.Duration) string { return fmt.Sprintf("%+.3f", d.Seconds()) }
@@ -114,11 +125,20 @@ func (s *Servers) of(variable string) string {
 	return address
 }
 
-// run runs the script, which cleans up after itself when it is asked to end. It is used in clean-ups too, where the
-// test's own context has ended.
+// run is Try for the test's goroutine.
 func (s *Servers) run(command string, args ...string) string {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	out, err := s.Try(command, args...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return out
+}
+
+// Try runs the script with a command, as "start" or "rabbitmqctl", and returns what it printed. It may be called from any
+// goroutine, for one server at a time, and in clean-ups, where the test's own context has ended.
+func (s *Servers) Try(command string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience) // the script cleans up when it is asked to end
 	defer cancel()
 	cmd := exec.CommandContext(ctx, s.script, append([]string{command}, args...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -132,7 +152,7 @@ func (s *Servers) run(command string, args ...string) string {
 		s.t.Logf("services.sh %s %s\n%s", command, strings.Join(args, " "), bytes.TrimSpace(words.Bytes()))
 	}
 	if err != nil {
-		s.t.Fatalf("services.sh %s %s: %v", command, strings.Join(args, " "), err)
+		return "", fmt.Errorf("services.sh %s %s: %w", command, strings.Join(args, " "), err)
 	}
-	return string(out)
+	return string(out), nil
 }

@@ -16,6 +16,9 @@ const (
 	daemonStop what = "daemon: SIGSTOP beyond its lease"
 	sinkKill   what = "sink's process: kill -9"
 	sinkStop   what = "sink's process: SIGSTOP"
+	// The next two the sink notes itself: they are no accidents of the schedule but what some rows do.
+	rowCrash what = "sink's process: a row ends it"
+	rowHang  what = "sink's process: a row hangs it"
 
 	sourceReset what = "daemon–database: reset"
 	sourceDown  what = "daemon–database: refused"
@@ -31,13 +34,23 @@ const (
 
 	databaseKill    what = "database: kill -9"
 	databaseRestart what = "database: restart"
-	targetSlow      what = "destination: slow"
-	targetRefuse    what = "destination: answers 503"
-	diskFull        what = "destination: disk full"
+	// A jump of the database's clock: forward by clockJump, which is past every lease; or back by the time that the
+	// accident lasts, by which a dead daemon's lease lasts longer.
+	clockForward what = "database: its clock jumps forward"
+	clockBack    what = "database: its clock jumps back"
 
-	// machineStall is no accident of the schedule: see stalls.
-	machineStall what = "machine or database: stood still by itself"
+	targetKill    what = "destination: kill -9"
+	targetRestart what = "destination: restart"
+	targetSlow    what = "destination: slow"
+	targetRefuse  what = "destination: takes nothing"
+	diskFull      what = "destination: disk full"
+
+	// These two are no accidents of the schedule either: see stalls.
+	machineStall  what = "machine: stood still by itself"
+	databaseStall what = "database: a small write took long"
 )
+
+const clockJump = time.Minute
 
 // everybody is the slot of what happens to all daemons at once.
 const everybody = -1
@@ -48,6 +61,7 @@ type accident struct {
 	slot  int           // the daemon's, or everybody
 	at    time.Duration // from the start
 	lasts time.Duration
+	calm  bool // nothing else breaks meanwhile
 
 	began, ended time.Time
 }
@@ -70,11 +84,18 @@ func (a accident) cost(l limits) int {
 	}
 	tries := 1 + int(a.ended.Sub(a.began)/requestTimeout)
 	switch a.what {
-	case daemonTerm, sourceDelay, targetDelay, targetSlow, targetRefuse, diskFull:
+	case daemonTerm, sourceDelay, targetDelay, targetSlow, targetRefuse, diskFull, clockBack:
 		return 0
-	case sinkStop, targetReset, targetDown, targetHold, targetMute:
+	case sinkStop, targetReset, targetDown, targetHold, targetMute, targetKill, targetRestart:
 		return daemons * (l.batch() + tries)
 	default:
 		return daemons * l.batch()
 	}
+}
+
+// allKinds are in the order of the report. What comes before the colon belongs together.
+func allKinds() []what {
+	return []what{daemonKill, daemonTerm, daemonStop, sinkKill, sinkStop, rowCrash, rowHang,
+		sourceReset, sourceDown, sourceDelay, sourceHold, sourceMute, targetReset, targetDown, targetDelay, targetHold, targetMute,
+		databaseKill, databaseRestart, clockForward, clockBack, databaseStall, targetKill, targetRestart, targetSlow, targetRefuse, diskFull, machineStall}
 }

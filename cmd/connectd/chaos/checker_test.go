@@ -28,6 +28,7 @@ func laws() []law {
 		{"G6: the table knows of every send that arrived", (*checker).counted},
 		{"a row arrives again only where something broke", (*checker).reasons},
 		{"no accident repeats more than was on its way", (*checker).bounds},
+		{"G5: partitions of a killed daemon wait no longer than a lease and a poll", (*checker).taken},
 		{"G7: only what is wrong is dead, and nothing is held, pending or in flight", (*checker).states},
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib"
@@ -30,13 +31,14 @@ type database struct {
 	address string            // of the server
 	// dsn is what a daemon is given, to reach the server by way of an address.
 	dsn     func(address string) string
-	version string // the statement that asks for it
-	dollar  bool   // parameters are $1 and not ?
+	version string        // the statement that asks for it
+	dollar  bool          // parameters are $1 and not ?
+	clock   time.Duration // how far it is off
 }
 
 func openDatabase(t *testing.T, p pair, dir string) *database {
 	t.Helper()
-	d := &database{version: "SELECT version()"}
+	d := &database{version: "SELECT version()", clock: p.clock}
 	switch p.source {
 	case "sqlite":
 		path := filepath.Join(dir, "outbox.db")
@@ -44,7 +46,7 @@ func openDatabase(t *testing.T, p pair, dir string) *database {
 		d.version = "SELECT 'SQLite ' || sqlite_version()"
 		d.open(t, "sqlite", "file:"+path+"?_txlock=immediate&_pragma=busy_timeout(10000)")
 	case "postgres":
-		d.server, d.servers, d.dollar = "postgres", services.Own(t, "postgres"), true
+		d.server, d.servers, d.dollar = "postgres", own(t, p.clock, "postgres"), true
 		u, err := url.Parse(d.servers.Postgres())
 		if err != nil {
 			t.Fatal("the address of PostgreSQL is no URL")
@@ -57,10 +59,10 @@ func openDatabase(t *testing.T, p pair, dir string) *database {
 		}
 		d.open(t, "pgx", u.String())
 	case "mysql":
-		d.server, d.servers = "mysql", services.Own(t, "mysql")
+		d.server, d.servers = "mysql", own(t, p.clock, "mysql")
 		d.openMySQL(t, d.servers.MySQL())
 	case "mariadb":
-		d.server, d.servers = "mariadb", services.Own(t, "mariadb")
+		d.server, d.servers = "mariadb", own(t, p.clock, "mariadb")
 		d.version = "SELECT concat('MariaDB ', version())"
 		d.openMySQL(t, d.servers.MariaDB())
 	default:
@@ -68,6 +70,15 @@ func openDatabase(t *testing.T, p pair, dir string) *database {
 	}
 	d.db.SetMaxOpenConns(16)
 	return d
+}
+
+// own starts a server, with its own clock where that is off.
+func own(t *testing.T, off time.Duration, server string) *services.Servers {
+	t.Helper()
+	if off == 0 {
+		return services.Own(t, server)
+	}
+	return services.OwnClock(t, off, server)
 }
 
 func (d *database) open(t *testing.T, driver, dsn string) {
@@ -115,9 +126,45 @@ func (d *database) with(statement string) string {
 	return statement
 }
 
-// insert is the application's statement: id, key, type, payload, headers.
-func (d *database) insert() string {
-	return d.with("INSERT INTO outbox (id, aggregateid, type, payload, headers) VALUES (?, ?, ?, ?, ?)")
+// insert is the application's statement: id, key, type, payload, headers, and when the row was created, if it says so.
+func (d *database) insert(ctx context.Context, tx *sql.Tx, created time.Time, row ...any) error {
+	columns, values := "id, aggregateid, type, payload, headers", "?, ?, ?, ?, ?"
+	if !created.IsZero() {
+		columns, values = columns+", created_at", values+", ?"
+		if d.server == "" { // SQLite: milliseconds
+			row = append(row, created.UnixMilli())
+		} else {
+			row = append(row, created.UTC())
+		}
+	}
+	_, err := tx.ExecContext(ctx, d.with("INSERT INTO outbox ("+columns+") VALUES ("+values+")"), row...)
+	return err
+}
+
+// hinder breaks something of the server and returns what mends it.
+func (d *database) hinder(a *accident) (mend func() error, err error) {
+	switch a.what {
+	case databaseKill, databaseRestart:
+		return breakServer(d.servers, d.server, a.what == databaseKill)
+	case clockForward:
+		d.clock += clockJump
+	case clockBack:
+		d.clock -= a.lasts
+	}
+	return func() error { return nil }, d.servers.SetClock(d.clock)
+}
+
+// breakServer kills a server, or ends it in good order, and returns what starts it again.
+func breakServer(servers *services.Servers, name string, kill bool) (mend func() error, err error) {
+	how := "stop"
+	if kill {
+		how = "kill"
+	}
+	_, err = servers.Try(how, name)
+	return func() error {
+		_, err := servers.Try("start", name)
+		return err
+	}, err
 }
 
 // pending counts rows that are neither published nor dead.

@@ -42,8 +42,9 @@ type line struct {
 }
 
 type payload struct {
-	Key string `json:"key"`
-	N   int    `json:"n"`
+	Key     string `json:"key"`
+	N       int    `json:"n"`
+	Ballast string `json:"ballast,omitempty"`
 }
 
 // startFile follows a file on a small file system of its own, where this process may mount one.
@@ -74,8 +75,6 @@ func startFile(t *testing.T, dir string, total time.Duration) *fileReceiver {
 func (f *fileReceiver) yaml() string         { return fmt.Sprintf("plugin: file, path: %q", f.path) }
 func (f *fileReceiver) address() string      { return "" }
 func (f *fileReceiver) target(string) string { return "" }
-func (f *fileReceiver) slow(time.Duration)   {}
-func (f *fileReceiver) refuse(bool)          {}
 func (f *fileReceiver) name() string {
 	if f.disk == "" {
 		return "a file; its disk could not be filled, since this process may not mount one"
@@ -83,25 +82,23 @@ func (f *fileReceiver) name() string {
 	return "a file on a tmpfs"
 }
 
-// fill takes all room but that of a few lines, or gives it back.
-func (f *fileReceiver) fill(on bool) error {
+// hinder takes all room but that of a few lines.
+func (f *fileReceiver) hinder(what) (mend func() error, err error) {
 	if f.disk == "" {
-		return errors.ErrUnsupported
+		return nil, errMissed
 	}
 	filler := filepath.Join(f.disk, "filler")
-	if !on {
-		return os.Remove(filler)
-	}
+	mend = func() error { return os.Remove(filler) }
 	var room unix.Statfs_t
 	if err := unix.Statfs(f.disk, &room); err != nil {
-		return err
+		return mend, err
 	}
 	out, err := os.Create(filler)
 	if err != nil {
-		return err
+		return mend, err
 	}
 	defer out.Close()
-	return unix.Fallocate(int(out.Fd()), 0, 0, max(int64(room.Bavail)*room.Bsize-8<<10, 1))
+	return mend, unix.Fallocate(int(out.Fd()), 0, 0, max(int64(room.Bavail)*room.Bsize-8<<10, 1))
 }
 
 // follow notes when lines were first there.

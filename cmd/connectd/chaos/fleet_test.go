@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -28,11 +30,20 @@ type fleet struct {
 
 // slot is a place for one daemon at a time, with its own ways to the servers.
 type slot struct {
-	n       int
-	env     []string
-	links   map[side]*proxy
+	n     int
+	env   []string
+	links map[side]*proxy
+
+	mu      sync.Mutex
 	process *process
 	starts  int
+}
+
+// current is the daemon that runs there, or did last.
+func (s *slot) current() *process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.process
 }
 
 // process is one life of a daemon.
@@ -40,14 +51,16 @@ type process struct {
 	cmd   *exec.Cmd
 	log   string        // its file
 	ended chan struct{} // closed when it has been waited for
-	asked bool          // its end was asked for
+	asked atomic.Bool   // its end was asked for
+
+	sinkKills int // of its sink
 }
 
 // newFleet writes the configuration and makes a slot for each daemon; init makes the table.
 func newFleet(t *testing.T, program, dir string, p pair, d *database, r receiver) *fleet {
 	t.Helper()
 	f := &fleet{program: program, dir: dir}
-	if err := os.WriteFile(f.config(), []byte(p.yaml(r.yaml())), 0o600); err != nil {
+	if err := os.WriteFile(f.config(), []byte(p.yaml(r.yaml(), installKiller(t, dir))), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for n := range p.daemons {
@@ -55,7 +68,7 @@ func newFleet(t *testing.T, program, dir string, p pair, d *database, r receiver
 		addresses := map[side]string{toSource: d.address, toTarget: r.address()}
 		for side, address := range addresses {
 			if address != "" {
-				s.links[side] = newProxy(t, address)
+				s.links[side] = newProxy(t, address, side == toTarget && p.sink == "kafka")
 				addresses[side] = s.links[side].addr
 			}
 		}
@@ -75,6 +88,8 @@ func (f *fleet) config() string { return filepath.Join(f.dir, "connectd.yaml") }
 
 // start starts a slot's next daemon.
 func (f *fleet) start(s *slot) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	p := &process{log: filepath.Join(f.dir, fmt.Sprintf("daemon-%d-%02d.log", s.n, s.starts)), ended: make(chan struct{})}
 	log, err := os.Create(p.log)
 	if err != nil {
@@ -99,10 +114,10 @@ func (f *fleet) start(s *slot) error {
 // kill ends what still runs; the sinks' processes end with their daemons.
 func (f *fleet) kill() {
 	for _, s := range f.slots {
-		if s.process != nil {
-			s.process.asked = true
-			_ = s.process.cmd.Process.Kill()
-			<-s.process.ended
+		if p := s.current(); p != nil {
+			p.asked.Store(true)
+			_ = p.cmd.Process.Kill()
+			<-p.ended
 		}
 	}
 }
@@ -111,11 +126,11 @@ func (f *fleet) kill() {
 func (f *fleet) check() error {
 	var all []error
 	for _, s := range f.slots {
+		p := s.current()
 		select {
-		case <-s.process.ended:
-			if !s.process.asked {
-				s.process.asked = true // said once
-				all = append(all, fmt.Errorf("daemon %d has ended by itself, %v:\n%s", s.n, s.process.cmd.ProcessState, s.process.tail()))
+		case <-p.ended:
+			if p.asked.CompareAndSwap(false, true) { // said once
+				all = append(all, fmt.Errorf("daemon %d has ended by itself, %v:\n%s", s.n, p.cmd.ProcessState, p.tail()))
 			}
 		default:
 		}
@@ -128,7 +143,7 @@ func (p *process) stop() error {
 	if err := p.listens(); err != nil {
 		return err
 	}
-	p.asked = true
+	p.asked.Store(true)
 	return p.cmd.Process.Signal(syscall.SIGTERM)
 }
 

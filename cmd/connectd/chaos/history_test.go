@@ -12,6 +12,8 @@ type history struct {
 	attempts   map[int64][]string // the rows' histories, by seq
 	receptions []reception        // in the order in which the destination took them
 	accidents  []accident
+	takeovers  []takeover
+	late       []lateness
 	fleet      limits
 }
 
@@ -35,10 +37,14 @@ type fact struct {
 	At          time.Time `json:"at"`
 }
 
-// What is wrong with one row in a hundred. Such rows end dead and never arrive.
+// What is wrong with one row in a hundred, and with very few. Such rows end dead and never arrive. All but the first are
+// the rows' types, and some destinations know no other way to tell.
 const (
-	unreadable = "unreadable" // its headers are no JSON object, so there is no record to send
-	refused    = "refused"    // the destination will not have it
+	unreadable = "unreadable"       // its headers are no JSON object, so there is no record to send
+	refused    = "refused on sight" // the destination will not have it
+	tooLarge   = "too large"        // it is more than the destination takes
+	crashing   = "crashing"         // it ends the sink's process
+	hanging    = "hanging"          // it hangs the sink's process
 )
 
 // row is a row of the outbox table.
@@ -66,7 +72,9 @@ type limits struct {
 	inFlight int           // batches of one daemon
 	records  int           // rows of a batch
 	lease    time.Duration // of a partition
+	poll     time.Duration // between two looks for partitions that are free
 	call     time.Duration // of the sink
+	shares   bool          // several daemons can have leases at once
 }
 
 // batch is how many rows one daemon may have on their way.

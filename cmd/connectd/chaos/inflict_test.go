@@ -3,11 +3,9 @@
 package chaos
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"syscall"
 	"time"
 )
@@ -18,52 +16,6 @@ type world struct {
 	database  *database
 	receiver  receiver
 	takeovers *takeovers
-}
-
-// moment is when an accident begins or ends.
-type moment struct {
-	at   time.Duration
-	i    int // the accident's
-	ends bool
-}
-
-// play lets the schedule happen and returns what did, with the times at which it really did. Everything is mended at the
-// end. It returns early with the first thing that must not happen: a daemon that ends by itself, or with an error.
-func (w *world) play(schedule []accident, start time.Time) (happened []accident, err error) {
-	var moments []moment
-	for i, a := range schedule {
-		moments = append(moments, moment{a.at, i, false}, moment{a.at + a.lasts, i, true})
-	}
-	slices.SortStableFunc(moments, func(a, b moment) int { return cmp.Compare(a.at, b.at) })
-	list := slices.Clone(schedule)
-	pids := make([]int, len(list)) // of the process that is stopped, or must be gone
-	for _, m := range moments {
-		time.Sleep(time.Until(start.Add(m.at)))
-		if err = w.fleet.check(); err != nil {
-			break
-		}
-		a := &list[m.i]
-		switch {
-		case !m.ends:
-			began, missed := time.Now(), false
-			if missed, err = w.begin(a, &pids[m.i]); !missed {
-				a.began = began
-			}
-		case !a.began.IsZero():
-			err = w.end(a, pids[m.i])
-			a.ended = time.Now()
-		}
-		if err != nil {
-			err = fmt.Errorf("%v: %w", *a, err)
-			break
-		}
-	}
-	for i := range list {
-		if list[i].ended.IsZero() { // cut short
-			list[i].ended = time.Now()
-		}
-	}
-	return slices.DeleteFunc(list, func(a accident) bool { return a.began.IsZero() }), err
 }
 
 // flight waits, not for long, until a daemon has something on its way: what breaks then shows more.
@@ -79,105 +31,114 @@ func (w *world) flight(pid int) {
 	}
 }
 
-// begin breaks something. What was not there, or cannot be broken here, is missed.
-func (w *world) begin(a *accident, pid *int) (missed bool, err error) {
-	if s, m, is := a.breaks(); is {
-		w.flight(w.fleet.slots[max(a.slot, 0)].process.cmd.Process.Pid)
-		for _, link := range w.links(a, s) {
-			if link.set(m); m == pass {
-				link.cut()
-			}
-		}
-		return false, nil
-	}
-	p := w.fleet.slots[max(a.slot, 0)].process // everybody's accidents hit when the first has something on its way
+// inflict breaks something, when a daemon (the first one, if it is everybody's) has something on its way, and returns what
+// mends it.
+func (w *world) inflict(a *accident) (mend func() error, err error) {
+	s := w.fleet.slots[max(a.slot, 0)]
+	p := s.current()
 	daemon := p.cmd.Process.Pid
-	killed := w.takeovers.before(daemon)
-	sink := p.sink()
-	if sink == 0 && (a.what == sinkKill || a.what == sinkStop) {
-		return true, nil
-	}
-	w.flight(daemon)
 	switch a.what {
 	case daemonKill:
-		at := time.Now()
-		*pid, p.asked = sink, true
-		if err = p.cmd.Process.Kill(); killed != nil {
-			killed(at)
-		}
+		killed := w.takeovers.before(w.fleet, s)
+		w.flight(daemon)
+		return w.kill(s, p, killed)
 	case daemonTerm:
-		err = p.stop()
+		w.flight(daemon)
+		return w.terminate(s, p)
 	case daemonStop:
-		*pid = daemon
-		err = syscall.Kill(daemon, syscall.SIGSTOP)
+		w.flight(daemon)
+		return func() error { return syscall.Kill(daemon, syscall.SIGCONT) }, syscall.Kill(daemon, syscall.SIGSTOP)
 	case sinkKill, sinkStop:
-		*pid = sink
-		err = syscall.Kill(sink, map[what]syscall.Signal{sinkKill: syscall.SIGKILL, sinkStop: syscall.SIGSTOP}[a.what])
-		if errors.Is(err, syscall.ESRCH) {
-			return true, nil
-		}
-	case databaseKill:
-		w.database.servers.Kill(w.database.server)
-	case databaseRestart:
-		w.database.servers.Stop(w.database.server)
-	case targetSlow:
-		w.receiver.slow(300 * time.Millisecond)
-	case targetRefuse:
-		w.receiver.refuse(true)
-	case diskFull:
-		if err = w.receiver.fill(true); errors.Is(err, errors.ErrUnsupported) {
-			return true, nil
-		}
+		return w.hitSink(a.what, s, p)
 	}
-	return false, err
+	w.flight(daemon)
+	if s, m, is := a.breaks(); is {
+		return w.disconnect(a.slot, s, m), nil
+	}
+	if a.server() == "database" {
+		return w.database.hinder(a)
+	}
+	return w.receiver.hinder(a.what)
 }
 
-// end mends what the accident broke.
-func (w *world) end(a *accident, pid int) error {
-	if s, _, is := a.breaks(); is {
-		for _, link := range w.links(a, s) {
+func (w *world) kill(s *slot, p *process, killed func(at time.Time)) (mend func() error, err error) {
+	sink := p.sink()
+	at := time.Now()
+	p.asked.Store(true)
+	if err := p.cmd.Process.Kill(); err != nil {
+		return nil, err
+	}
+	if killed != nil {
+		killed(at)
+	}
+	return func() error {
+		<-p.ended
+		if sink != 0 && !gone(sink) {
+			return fmt.Errorf("the sink's process %d outlives its daemon", sink)
+		}
+		return w.fleet.start(s)
+	}, nil
+}
+
+func (w *world) terminate(s *slot, p *process) (mend func() error, err error) {
+	sink := p.sink()
+	return func() error {
+		if err := p.wait(); err != nil {
+			return err
+		}
+		if sink != 0 && !gone(sink) {
+			return fmt.Errorf("the sink's process %d outlives its daemon", sink)
+		}
+		return w.fleet.start(s)
+	}, p.stop()
+}
+
+// maxSinkKills is how many kills of its sink a daemon gets: five that hit a sink before it has delivered anything make
+// the daemon leave it alone for minutes, which is another test's subject.
+const maxSinkKills = 4
+
+func (w *world) hitSink(how what, s *slot, p *process) (mend func() error, err error) {
+	w.flight(p.cmd.Process.Pid)
+	sink := p.sink()
+	if sink == 0 || how == sinkKill && p.sinkKills == maxSinkKills {
+		return nil, errMissed
+	}
+	signal := syscall.SIGSTOP
+	if how == sinkKill {
+		signal = syscall.SIGKILL
+		p.sinkKills++
+	}
+	if err := syscall.Kill(sink, signal); errors.Is(err, syscall.ESRCH) {
+		return nil, errMissed
+	} else if err != nil {
+		return nil, err
+	}
+	return func() error {
+		// The daemon may have ended the process meanwhile, and the pid is of nobody or of one who ignores it.
+		if how == sinkStop && s.current().sink() == sink {
+			return syscall.Kill(sink, syscall.SIGCONT)
+		}
+		return nil
+	}, nil
+}
+
+// disconnect does something to connections, and cuts them once when it does not last.
+func (w *world) disconnect(slot int, s side, m mode) (mend func() error) {
+	var links []*proxy
+	for _, one := range w.fleet.slots {
+		if slot == one.n || slot == everybody {
+			links = append(links, one.links[s])
+		}
+	}
+	for _, link := range links {
+		if link.set(m); m == pass {
+			link.cut()
+		}
+	}
+	return func() error {
+		for _, link := range links {
 			link.set(pass)
 		}
 		return nil
 	}
-	switch a.what {
-	case daemonKill, daemonTerm:
-		s := w.fleet.slots[a.slot]
-		if a.what == daemonTerm {
-			if err := s.process.wait(); err != nil {
-				return err
-			}
-		}
-		<-s.process.ended
-		if pid != 0 && !gone(pid) {
-			return fmt.Errorf("the sink's process %d outlives its daemon", pid)
-		}
-		return w.fleet.start(s)
-	case daemonStop:
-		return syscall.Kill(pid, syscall.SIGCONT)
-	case sinkStop:
-		// The daemon may have ended the process meanwhile, and the pid is of nobody or of one who ignores it.
-		if w.fleet.slots[a.slot].process.sink() == pid {
-			return syscall.Kill(pid, syscall.SIGCONT)
-		}
-	case databaseKill, databaseRestart:
-		w.database.servers.Start(w.database.server)
-	case targetSlow:
-		w.receiver.slow(0)
-	case targetRefuse:
-		w.receiver.refuse(false)
-	case diskFull:
-		return w.receiver.fill(false)
-	}
-	return nil
-}
-
-// links are the proxies that the accident is about.
-func (w *world) links(a *accident, s side) (list []*proxy) {
-	for _, one := range w.fleet.slots {
-		if a.slot == one.n || a.slot == everybody {
-			list = append(list, one.links[s])
-		}
-	}
-	return list
 }

@@ -16,7 +16,7 @@ func sound() *history {
 		return time.Unix(1_800_000_000, 0).Add(time.Duration(seconds * float64(time.Second)))
 	}
 	return &history{
-		fleet: limits{daemons: 2, inFlight: 1, records: 2, lease: time.Second, call: time.Second},
+		fleet: limits{daemons: 2, inFlight: 1, records: 2, lease: time.Second, poll: pollMax, call: time.Second, shares: true},
 		facts: []fact{
 			{ID: "a-1", Key: "a", N: 1, End: committed},
 			{ID: "a-2", Key: "a", N: 2, End: committed},
@@ -44,6 +44,7 @@ func sound() *history {
 			{what: daemonTerm, began: at(0), ended: at(0.5)},
 			{what: daemonKill, began: at(1.5), ended: at(2)},
 		},
+		takeovers: []takeover{{killed: at(1.6), done: at(2.6), over: true, ready: true}},
 	}
 }
 
@@ -66,7 +67,7 @@ func TestBrokenHistories(t *testing.T) {
 		return func(h *history) { h.receptions = append(h.receptions, r) }
 	}
 	late := sound().receptions[4].At
-	const kept, onlyCommitted, everyCommitted, identity, order, marks, counted, reasons, bounds, states = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9
+	const kept, onlyCommitted, everyCommitted, identity, order, marks, counted, reasons, bounds, taken, states = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 	for name, tt := range map[string]struct {
 		harm func(h *history)
 		laws []int
@@ -96,6 +97,8 @@ func TestBrokenHistories(t *testing.T) {
 		}, []int{reasons}},
 		"a row comes again before the accident":               {func(h *history) { h.accidents[1].began, h.accidents[1].ended = late, late.Add(time.Second) }, []int{reasons}},
 		"a kill repeats more than was on its way":             {func(h *history) { h.fleet.records = 0 }, []int{reasons, bounds}},
+		"a partition waits for longer than a lease":           {func(h *history) { h.takeovers[0].done = late }, []int{taken}},
+		"a partition is never taken":                          {func(h *history) { h.takeovers[0].done, h.takeovers[0].over = late, false }, []int{taken}},
 		"a row is pending":                                    {change("a-2", func(r *row) { r.state = "pending" }), []int{states}},
 		"a row is held":                                       {change("a-2", func(r *row) { r.state = "held" }), []int{states}},
 		"a row that did nothing is dead":                      {change("a-2", func(r *row) { r.state = "dead" }), []int{states}},
@@ -120,6 +123,60 @@ func TestBrokenHistories(t *testing.T) {
 				if !got[law] {
 					t.Errorf("nobody noticed: %s", law)
 				}
+			}
+		})
+	}
+}
+
+// TestExcusesOfTakeovers: what may make a takeover take longer, and by how much; and what is no excuse, above all what broke
+// when it should have been over.
+func TestExcusesOfTakeovers(t *testing.T) {
+	kill := sound().takeovers[0].killed
+	due := time.Second + pollMax + grain
+	for name, tt := range map[string]struct {
+		harm   func(h *history)
+		took   time.Duration
+		broken bool
+	}{
+		"as long as is allowed": {func(*history) {}, due, false},
+		"a little longer":       {func(*history) {}, due + time.Millisecond, true},
+		"the database was killed meanwhile": {func(h *history) {
+			h.accidents[0] = accident{what: databaseKill, began: kill.Add(time.Second), ended: kill.Add(2 * time.Second)}
+		}, 9 * time.Second, false},
+		"the database was back just before": {func(h *history) {
+			h.accidents[0] = accident{what: databaseKill, began: kill.Add(-2 * time.Second), ended: kill.Add(-calmBefore / 3)}
+		}, 9 * time.Second, false},
+		"the database was killed after that": {func(h *history) {
+			h.accidents[0] = accident{what: databaseKill, began: kill.Add(due + time.Second), ended: kill.Add(9 * time.Second)}
+		}, 9 * time.Second, true},
+		"another daemon was killed after that": {func(h *history) {
+			h.accidents[0] = accident{what: daemonKill, began: kill.Add(due + time.Second), ended: kill.Add(9 * time.Second)}
+		}, 9 * time.Second, true},
+		"another daemon was killed too": {func(h *history) {
+			h.accidents[0] = accident{what: daemonKill, began: kill.Add(time.Second), ended: kill.Add(2 * time.Second)}
+		}, 9 * time.Second, false},
+		"the destination was away": {func(h *history) {
+			h.accidents[0] = accident{what: targetKill, began: kill, ended: kill.Add(9 * time.Second)}
+		}, 9 * time.Second, true},
+		"a daemon was not there yet":          {func(h *history) { h.takeovers[0].ready = false }, 9 * time.Second, false},
+		"one daemon at a time has a sink":     {func(h *history) { h.fleet.shares = false }, 9 * time.Second, false},
+		"the machine stood still for a while": {func(h *history) { h.late = []lateness{{kill, 600 * time.Millisecond}} }, due + 1800*time.Millisecond, false},
+		"it stood still for less than that":   {func(h *history) { h.late = []lateness{{kill, 600 * time.Millisecond}} }, due + 1801*time.Millisecond, true},
+		"it stood still before":               {func(h *history) { h.late = []lateness{{kill.Add(-time.Second), 600 * time.Millisecond}} }, due + time.Millisecond, true},
+		"the clock had jumped back": {func(h *history) {
+			h.accidents[0] = accident{what: clockBack, began: kill.Add(-time.Second / 2), lasts: 2 * time.Second}
+		}, due + 2*time.Second, false},
+		"by less than that": {func(h *history) {
+			h.accidents[0] = accident{what: clockBack, began: kill.Add(-time.Second / 2), lasts: time.Second}
+		}, due + 2*time.Second, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := sound()
+			h.takeovers[0].done = kill.Add(tt.took)
+			tt.harm(h)
+			c := &checker{history: h}
+			if c.taken(); (len(c.violations) > 0) != tt.broken {
+				t.Errorf("a violation: %+v", c.violations)
 			}
 		})
 	}

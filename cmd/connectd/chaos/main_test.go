@@ -5,6 +5,7 @@ package chaos
 import (
 	"flag"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -25,34 +26,45 @@ var (
 	reportTo   = flag.String("report", "", "write what was seen to this `FILE`, in Markdown")
 )
 
-const shortTime = 6 * time.Second
+// short is what `make test` does: so little that it ends soon on a machine that is busy with other tests too.
+const (
+	shortTime   = 6 * time.Second
+	shortRows   = 600
+	shortSettle = 45 * time.Second
+)
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if isKiller() {
+		serveKiller()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // TestFaults breaks things with every pair and holds the end against the laws. What goes wrong elsewhere in such moments, and
 // would break a law here: A1, A3, A4, A5, A7, A21, A22, A25, A27, B1, B3, B5, B9, B13, I1, I2, I3, I5, I13, J1, J2, J3,
 // J7, J9.
 func TestFaults(t *testing.T) {
-	seed, total, pairs := *chaosSeed, *chaosTime, allPairs()
-	if seed == 0 {
-		seed = rand.Uint64()
+	plan, pairs := plan{seed: *chaosSeed, total: *chaosTime, rows: math.MaxInt, settle: patience}, allPairs()
+	if plan.total == 0 {
+		plan.total, plan.rows, plan.settle, pairs = shortTime, shortRows, shortSettle, shortPairs()
 	}
-	if total == 0 {
-		total, pairs = shortTime, shortPairs()
+	if plan.seed == 0 {
+		plan.seed = rand.Uint64()
 	}
 	if *chaosPairs != "" {
-		total, pairs = max(*chaosTime, shortTime), named(t, *chaosPairs)
+		pairs = named(t, *chaosPairs)
 	}
 	program := build(t)
-	r := newReport(t, seed, total)
+	r := newReport(t, plan)
 	t.Run("pairs", func(t *testing.T) {
 		for _, p := range pairs {
 			t.Run(p.String(), func(t *testing.T) {
 				if *chaosTime == 0 {
 					t.Parallel()
 				}
-				t.Logf("to repeat it: go test -run '^TestFaults$' ./cmd/connectd/chaos -chaos.pairs %v -chaos.time %v -chaos.seed %d", p, total, seed)
-				r.add(run(t, program, p, seed, total))
+				t.Logf("to repeat it: go test -run '^TestFaults$' ./cmd/connectd/chaos -chaos.pairs %v -chaos.time %v -chaos.seed %d", p, plan.total, plan.seed)
+				r.add(run(t, program, p, plan))
 			})
 		}
 	})

@@ -5,11 +5,13 @@ package chaos
 import (
 	"bufio"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -18,12 +20,15 @@ const (
 	producers    = 4
 	sharedKeys   = 24
 	producerCall = 10 * time.Second // deadline of a transaction
+	killEvery    = 30               // transactions, until none of the killers is left
+	wrongClock   = 10 * time.Minute // of some producers, either way
 )
 
 // producer is an application: several connections whose transactions overlap, of which some are rolled back.
 type producer struct {
 	database *database
 	poisons  []string
+	most     int // rows; after so many it writes no more
 	done     chan struct{}
 	wg       sync.WaitGroup
 
@@ -33,7 +38,9 @@ type producer struct {
 	truth        *os.File
 	log          *json.Encoder
 	transactions int
-	free         int // rows without a key
+	rows         int
+	free         int      // rows without a key
+	killers      []string // what is wrong with very few rows, in turn
 	err          error
 }
 
@@ -48,19 +55,19 @@ type key struct {
 func (k *key) name() string { return fmt.Sprintf("k%02d-%d", k.number, k.generation) }
 
 // produce starts writing rows, and what became of them into the truth log.
-func produce(d *database, truthLog string, poisons []string, seed uint64) (*producer, error) {
+func produce(d *database, truthLog string, p pair, plan plan) (*producer, error) {
 	f, err := os.Create(truthLog)
 	if err != nil {
 		return nil, err
 	}
-	p := &producer{database: d, poisons: poisons, done: make(chan struct{}), truth: f, log: json.NewEncoder(f)}
+	app := &producer{database: d, poisons: p.poisons(), most: plan.rows, done: make(chan struct{}), truth: f, log: json.NewEncoder(f), killers: p.killers()}
 	for n := range sharedKeys {
-		p.keys = append(p.keys, &key{number: n})
+		app.keys = append(app.keys, &key{number: n})
 	}
 	for n := range producers {
-		p.wg.Go(func() { p.run(rand.New(rand.NewPCG(seed, uint64(n)))) })
+		app.wg.Go(func() { app.run(rand.New(rand.NewPCG(plan.seed, uint64(n)))) })
 	}
-	return p, nil
+	return app, nil
 }
 
 // stop waits for the last transactions. An error is one of the truth log, which is then useless.
@@ -74,7 +81,7 @@ func (p *producer) stop() error {
 }
 
 func (p *producer) run(dice *rand.Rand) {
-	for {
+	for p.goesOn() {
 		pause := 30*time.Millisecond + upTo(dice, 120*time.Millisecond)
 		if !p.transaction(dice) {
 			pause = 200 * time.Millisecond // the server is away
@@ -87,6 +94,12 @@ func (p *producer) run(dice *rand.Rand) {
 	}
 }
 
+func (p *producer) goesOn() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.rows < p.most
+}
+
 // transaction writes some rows, of some keys. It keeps the keys for itself until it has ended.
 func (p *producer) transaction(dice *rand.Rand) (answered bool) {
 	keys := p.choose(dice)
@@ -95,7 +108,7 @@ func (p *producer) transaction(dice *rand.Rand) (answered bool) {
 		defer k.mu.Unlock()
 	}
 	facts := p.compose(dice, keys)
-	end := p.attempt(facts, dice.IntN(10) == 0, upTo(dice, 15*time.Millisecond))
+	end := p.attempt(dice, facts, dice.IntN(10) == 0, upTo(dice, 15*time.Millisecond))
 	for _, k := range keys {
 		if end == unknown {
 			k.generation, k.n = k.generation+1, 0
@@ -133,6 +146,9 @@ func (p *producer) compose(dice *rand.Rand, keys []*key) (facts []fact) {
 		if dice.IntN(100) == 0 {
 			f.Poison = p.poisons[dice.IntN(len(p.poisons))]
 		}
+		if len(p.killers) > 0 && p.transactions%killEvery == 0 && len(facts) == 0 {
+			f.Poison, p.killers = p.killers[0], p.killers[1:]
+		}
 		facts = append(facts, f)
 	}
 	rows := 1 + dice.IntN(3)
@@ -149,11 +165,12 @@ func (p *producer) compose(dice *rand.Rand, keys []*key) (facts []fact) {
 		p.free++
 		add(fmt.Sprintf("free-%06d", p.free), "", p.free)
 	}
+	p.rows += len(facts)
 	return facts
 }
 
 // attempt runs the transaction. Whatever fails before the commit is sent makes the server roll it back.
-func (p *producer) attempt(facts []fact, giveUp bool, linger time.Duration) ending {
+func (p *producer) attempt(dice *rand.Rand, facts []fact, giveUp bool, linger time.Duration) ending {
 	ctx, cancel := context.WithTimeout(context.Background(), producerCall)
 	defer cancel()
 	tx, err := p.database.db.BeginTx(ctx, nil)
@@ -162,19 +179,7 @@ func (p *producer) attempt(facts []fact, giveUp bool, linger time.Duration) endi
 	}
 	defer tx.Rollback()
 	for _, f := range facts {
-		var key, headers any
-		if f.Key != "" {
-			key = f.Key
-		}
-		kind := "chaos"
-		switch f.Poison {
-		case unreadable:
-			headers = "[]"
-		case refused:
-			kind = refused
-		}
-		payload := fmt.Sprintf(`{"key":%q,"n":%d}`, f.Key, f.N)
-		if _, err := tx.ExecContext(ctx, p.database.insert(), f.ID, key, kind, payload, headers); err != nil {
+		if err := p.insert(ctx, tx, f, createdAt(dice)); err != nil {
 			return rolledBack
 		}
 	}
@@ -186,6 +191,42 @@ func (p *producer) attempt(facts []fact, giveUp bool, linger time.Duration) endi
 		return unknown
 	}
 	return committed
+}
+
+// insert writes one row.
+func (p *producer) insert(ctx context.Context, tx *sql.Tx, f fact, created time.Time) error {
+	var key, headers any
+	if f.Key != "" {
+		key = f.Key
+	}
+	kind := "chaos"
+	text := payload{Key: f.Key, N: f.N}
+	switch f.Poison {
+	case unreadable:
+		headers = "[]"
+	case refused, crashing, hanging:
+		kind = f.Poison
+	case tooLarge:
+		text.Ballast = strings.Repeat("x", largest)
+	}
+	body, err := json.Marshal(text)
+	if err != nil {
+		return err
+	}
+	return p.database.insert(ctx, tx, created, f.ID, key, kind, string(body), headers)
+}
+
+// createdAt is what an application says of when a row was created: mostly nothing, since the database knows it; else what
+// its own clock says, which may be wrong.
+func createdAt(dice *rand.Rand) time.Time {
+	switch dice.IntN(6) {
+	case 0:
+		return time.Now().Add(wrongClock)
+	case 1:
+		return time.Now().Add(-wrongClock)
+	default:
+		return time.Time{}
+	}
 }
 
 // readTruth reads the truth log.

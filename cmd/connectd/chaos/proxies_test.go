@@ -102,7 +102,7 @@ const silence = 100 * time.Millisecond
 func TestProxy(t *testing.T) {
 	start := func(t *testing.T) (*echo, *proxy, *talker) {
 		e := startEcho(t)
-		p := newProxy(t, e.address)
+		p := newProxy(t, e.address, false)
 		c := dial(t, p.addr)
 		c.say("one")
 		c.wants("one")

@@ -4,10 +4,13 @@ package chaos
 
 import (
 	"context"
+	"io"
 	"net"
 	"sync"
 	"testing"
 	"time"
+
+	kafka "github.com/connectd/connectd/scripts/services/proxy"
 )
 
 // mode is what a proxy does with what passes through it.
@@ -25,8 +28,9 @@ const proxyDelay = 200 * time.Millisecond
 
 // proxy stands between one daemon, or its sink, and a server.
 type proxy struct {
-	addr string
-	to   string
+	addr  string
+	to    string
+	kafka bool // the server is a Kafka broker, which tells its clients where it is
 
 	listener net.Listener
 	wg       sync.WaitGroup
@@ -39,13 +43,13 @@ type proxy struct {
 }
 
 // newProxy starts a proxy that ends with the test.
-func newProxy(t *testing.T, to string) *proxy {
+func newProxy(t *testing.T, to string, kafka bool) *proxy {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{addr: l.Addr().String(), to: to, listener: l, changed: make(chan struct{}), conns: map[*net.TCPConn]bool{}}
+	p := &proxy{addr: l.Addr().String(), to: to, kafka: kafka, listener: l, changed: make(chan struct{}), conns: map[*net.TCPConn]bool{}}
 	p.wg.Go(p.accept)
 	t.Cleanup(p.close)
 	return p
@@ -122,12 +126,31 @@ func (p *proxy) connect(client *net.TCPConn) {
 	}
 	server := c.(*net.TCPConn)
 	p.conns[server] = true
-	p.wg.Go(func() { p.carry(client, server, false) })
-	p.wg.Go(func() { p.carry(server, client, true) })
+	requests, answers := anything, anything
+	if p.kafka {
+		b, err := kafka.NewBroker(p.addr)
+		if err != nil {
+			panic(err) // it is a listener's address
+		}
+		requests, answers = b.Request, b.Answer
+	}
+	p.wg.Go(func() { p.carry(client, server, requests, false) })
+	p.wg.Go(func() { p.carry(server, client, answers, true) })
 }
 
-// carry copies one direction until it ends, and then ends both: the protocols here do not use half a connection.
-func (p *proxy) carry(from, to *net.TCPConn, answers bool) {
+// anything reads whatever comes.
+func anything(from io.Reader) ([]byte, error) {
+	buffer := make([]byte, 32<<10)
+	n, err := from.Read(buffer)
+	if n > 0 {
+		err = nil // it comes again
+	}
+	return buffer[:n], err
+}
+
+// carry copies one direction, piece by piece, until it ends, and then ends both: the protocols here do not use half a
+// connection.
+func (p *proxy) carry(from, to *net.TCPConn, read func(io.Reader) ([]byte, error), answers bool) {
 	defer func() {
 		from.Close()
 		to.Close()
@@ -136,16 +159,15 @@ func (p *proxy) carry(from, to *net.TCPConn, answers bool) {
 		delete(p.conns, from)
 		delete(p.conns, to)
 	}()
-	buffer := make([]byte, 32<<10)
 	for {
-		n, err := from.Read(buffer)
-		if n > 0 && p.let(answers) {
-			if _, err := to.Write(buffer[:n]); err != nil {
-				return
-			}
-		}
+		piece, err := read(from)
 		if err != nil {
 			return
+		}
+		if p.let(answers) {
+			if _, err := to.Write(piece); err != nil {
+				return
+			}
 		}
 	}
 }

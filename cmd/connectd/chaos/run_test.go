@@ -14,36 +14,44 @@ import (
 	"time"
 )
 
+// plan is what a run does with each pair.
+type plan struct {
+	seed   uint64
+	total  time.Duration // in which things break
+	rows   int           // after which producers stop
+	settle time.Duration // until nothing may be left to do, once everything is mended
+}
+
 // run is one pair's life: everything starts, things break for a while, everything is mended, the backlog drains, the
 // daemons are stopped, and what is left is held against the laws.
-func run(t *testing.T, program string, p pair, seed uint64, total time.Duration) *result {
+func run(t *testing.T, program string, p pair, plan plan) *result {
 	dir := workDir(t, p)
 	d := openDatabase(t, p, dir)
-	to := startReceiver(t, p, dir, total)
+	to := startReceiver(t, p, dir, plan.total)
 	f := newFleet(t, program, dir, p, d, to)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	w := &world{fleet: f, database: d, receiver: to, takeovers: &takeovers{database: d, ctx: ctx}}
 	truth := filepath.Join(dir, "truth.jsonl")
 	must(t, d.prepareProbe(ctx))
-	app, err := produce(d, truth, p.poisons(), seed)
+	app, err := produce(d, truth, p, plan)
 	must(t, err)
 	for _, s := range f.slots {
 		must(t, f.start(s))
 	}
 	for _, s := range f.slots {
-		must(t, s.process.listens())
+		must(t, s.current().listens())
 	}
 	start := time.Now()
 	still := watchStalls(start, d.probe)
-	happened, broken := w.play(p.schedule(seed, total), start)
+	happened, broken := w.play(p.schedule(plan.seed, plan.total), start, plan.total)
 	if broken == nil {
-		time.Sleep(time.Until(start.Add(total)))
+		time.Sleep(time.Until(start.Add(plan.total)))
 	}
 	must(t, app.stop())
 	mended := time.Now()
 	if broken == nil {
-		broken = w.settle(ctx)
+		broken = w.settle(ctx, plan.settle)
 	}
 	settled := time.Since(mended)
 	if broken == nil {
@@ -51,19 +59,20 @@ func run(t *testing.T, program string, p pair, seed uint64, total time.Duration)
 	}
 	cancel()
 	w.takeovers.wg.Wait()
-	happened = append(happened, still.stop()...)
-	h, err := w.history(t.Context(), truth, happened, p.limits())
+	still.stop()
+	killed, err := killings(dir, start)
 	must(t, err)
+	h := &history{accidents: slices.Concat(happened, still.list, killed), takeovers: w.takeovers.list, late: still.late, fleet: p.limits()}
+	must(t, w.gather(t.Context(), h, truth))
 	violations := h.check()
 	if err := errors.Join(broken, f.traces()); err != nil {
 		violations = append(violations, violation{law: inGoodOrder, text: err.Error()})
 	}
 	tell(t, h, violations)
-	must(t, os.WriteFile(filepath.Join(dir, "accidents.log"), []byte(chronicle(happened)), 0o644))
+	must(t, os.WriteFile(filepath.Join(dir, "accidents.log"), []byte(chronicle(h.accidents)), 0o644))
 	r := summarize(p, h, violations)
-	r.Destination, r.settled = to.name(), settled
-	r.takeovers, r.quiet = w.takeovers.took(happened)
-	must(t, d.db.QueryRowContext(t.Context(), d.version).Scan(&r.Database))
+	r.settled, r.target = settled, to.name()
+	must(t, d.describe(t.Context(), r))
 	for _, s := range f.slots {
 		r.starts += s.starts
 	}
@@ -79,7 +88,7 @@ func must(t *testing.T, err error) {
 }
 
 // settle waits until nothing is left to do.
-func (w *world) settle(ctx context.Context) error {
+func (w *world) settle(ctx context.Context, patience time.Duration) error {
 	var rows int
 	var batches []string
 	var err error
@@ -100,38 +109,36 @@ func (w *world) settle(ctx context.Context) error {
 // stop ends all daemons in good order.
 func (f *fleet) stop() error {
 	for _, s := range f.slots {
-		if err := s.process.stop(); err != nil {
+		if err := s.current().stop(); err != nil {
 			return err
 		}
 	}
 	for _, s := range f.slots {
-		if err := s.process.wait(); err != nil {
+		if err := s.current().wait(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// history gathers what the checker looks at.
-func (w *world) history(ctx context.Context, truth string, happened []accident, l limits) (*history, error) {
-	h := &history{accidents: happened, fleet: l}
-	var err error
+// gather reads what the checker looks at: what the producers know, the table, and what arrived.
+func (w *world) gather(ctx context.Context, h *history, truth string) (err error) {
 	if h.facts, err = readTruth(truth); err != nil {
-		return nil, err
+		return err
 	}
 	if h.rows, err = w.database.rows(ctx); err != nil {
-		return nil, fmt.Errorf("read the table: %w", err)
+		return fmt.Errorf("read the table: %w", err)
 	}
 	if h.attempts, err = w.database.attempts(ctx); err != nil {
-		return nil, fmt.Errorf("read the rows' histories: %w", err)
+		return fmt.Errorf("read the rows' histories: %w", err)
 	}
 	if h.announced, err = w.database.announced(ctx); err != nil {
-		return nil, fmt.Errorf("read what is announced: %w", err)
+		return fmt.Errorf("read what is announced: %w", err)
 	}
 	if h.receptions, err = w.receiver.received(); err != nil {
-		return nil, fmt.Errorf("read what arrived: %w", err)
+		return fmt.Errorf("read what arrived: %w", err)
 	}
-	return h, nil
+	return nil
 }
 
 // shown is how many violations of one law are shown, each with its row's story.
@@ -195,6 +202,7 @@ func (h *history) story(id string) string {
 // chronicle says what happened when, beside the daemons' logs.
 func chronicle(happened []accident) string {
 	var b strings.Builder
+	happened = slices.SortedFunc(slices.Values(happened), func(a, b accident) int { return a.began.Compare(b.began) })
 	for _, a := range happened {
 		fmt.Fprintf(&b, "%s – %s: %v\n", clock(a.began), clock(a.ended), a)
 	}

@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
 	"slices"
@@ -19,42 +20,47 @@ type draw struct {
 // draws are the accidents that a pair can have. The times are long enough to be beyond a lease where that is the point,
 // and short enough that a destination that was away is tried again soon after.
 func (p pair) draws() []draw {
+	const soon, while = 500 * time.Millisecond, 2 * time.Second
 	list := []draw{
 		{daemonKill, 6, 100 * time.Millisecond, time.Second},
 		{daemonTerm, 4, 100 * time.Millisecond, time.Second},
-		{daemonStop, 4, lease + 500*time.Millisecond, lease + 2*time.Second},
-		{sinkKill, 5, 0, 0},
-		{sinkStop, 3, 500 * time.Millisecond, callTimeout + time.Second},
+		{daemonStop, 4, lease + soon, lease + while},
+	}
+	if p.sink != "killer" { // its rows do that
+		list = append(list, draw{sinkKill, 5, 0, 0}, draw{sinkStop, 3, soon, callTimeout + time.Second})
 	}
 	if p.served() {
 		list = append(list,
-			draw{databaseKill, 1, 0, 500 * time.Millisecond},
-			draw{databaseRestart, 1, 0, 500 * time.Millisecond},
-			draw{sourceReset, 2, 0, 0},
-			draw{sourceDown, 1, 500 * time.Millisecond, 2 * time.Second},
-			draw{sourceHold, 2, 500 * time.Millisecond, lease + 2*time.Second},
-			draw{sourceMute, 2, 500 * time.Millisecond, lease + 2*time.Second},
-			draw{sourceDelay, 1, 500 * time.Millisecond, 2 * time.Second})
+			draw{databaseKill, 1, 0, soon}, draw{databaseRestart, 1, 0, soon},
+			draw{sourceReset, 2, 0, 0}, draw{sourceDown, 1, soon, while}, draw{sourceDelay, 1, soon, while},
+			draw{sourceHold, 2, soon, lease + while}, draw{sourceMute, 2, soon, lease + while})
+	}
+	if p.clock != 0 {
+		list = append(list, draw{clockForward, 2, 0, 0}, draw{clockBack, 2, soon, while})
 	}
 	if p.sink == "file" {
-		return append(list, draw{diskFull, 2, 500 * time.Millisecond, 2 * time.Second})
+		return append(list, draw{diskFull, 2, soon, while})
 	}
-	return append(list,
-		draw{targetReset, 2, 0, 0},
-		draw{targetDown, 1, 500 * time.Millisecond, 2 * time.Second},
-		draw{targetHold, 2, 500 * time.Millisecond, requestTimeout + time.Second},
-		draw{targetMute, 2, 500 * time.Millisecond, requestTimeout + time.Second},
-		draw{targetDelay, 1, 500 * time.Millisecond, 2 * time.Second},
-		draw{targetSlow, 2, 500 * time.Millisecond, 2 * time.Second},
-		draw{targetRefuse, 2, 500 * time.Millisecond, 2 * time.Second})
+	list = append(list,
+		draw{targetReset, 2, 0, 0}, draw{targetDown, 1, soon, while}, draw{targetDelay, 1, soon, while},
+		draw{targetHold, 2, soon, requestTimeout + time.Second}, draw{targetMute, 2, soon, requestTimeout + time.Second},
+		draw{targetSlow, 2, soon, while}, draw{targetRefuse, 2, soon, while})
+	if p.sink == "kafka" || p.sink == "rabbitmq" {
+		list = append(list, draw{targetKill, 1, 0, soon}, draw{targetRestart, 1, 0, soon})
+	}
+	return list
 }
 
-// maxSinkKills is how many kills of its sink a daemon gets: five that hit a sink before it has delivered anything make
-// the daemon leave it alone for minutes, which is another test's subject.
-const maxSinkKills = 4
+// Every so often a daemon is killed in the calm: nothing else is broken, for calmBefore, and then until calmTime, so that it
+// is seen how soon others take over when that is all that happens.
+const (
+	calmEvery  = 15 * time.Second
+	calmBefore = 1500 * time.Millisecond
+	calmTime   = lease + 1500*time.Millisecond
+)
 
-// calmTime follows some kills of a daemon, so that it is seen how soon others take over when that is all that happens.
-const calmTime = lease + 1500*time.Millisecond
+// apart is how long what was mended is left alone.
+const apart = 300 * time.Millisecond
 
 // schedule is what breaks and when, in the order of time: the same for the same pair, seed and time. Nothing that is
 // broken breaks again before it was mended.
@@ -70,56 +76,58 @@ func (p pair) schedule(seed uint64, total time.Duration) []accident {
 	}
 	var list []accident
 	busy := map[string]time.Duration{} // part → until when it is broken
-	sinkKills := make([]int, p.daemons)
+	calm := calmEvery
 	for at := time.Second; ; {
 		at += 100*time.Millisecond + upTo(dice, 600*time.Millisecond)
-		if at >= total {
-			return list
-		}
 		d := draws[all[dice.IntN(len(all))]]
 		a := accident{what: d.what, slot: dice.IntN(p.daemons), at: at, lasts: d.min + upTo(dice, d.max-d.min+1)}
-		if forAll := dice.IntN(4) == 0; a.ofDestination() || forAll && a.ofNetwork() {
+		forAll := dice.IntN(4) == 0
+		switch {
+		case at >= calm:
+			a.what, a.lasts, a.calm = daemonKill, calmTime, true
+			for _, until := range busy {
+				a.at = max(a.at, until+calmBefore)
+			}
+			at = a.at + calmTime
+			calm = at + calmEvery
+		case a.ofServers() || forAll && a.ofNetwork():
 			a.slot = everybody
 		}
-		if a.what == sinkKill && sinkKills[a.slot] == maxSinkKills {
+		if a.at >= total {
+			return list
+		}
+		parts := a.parts(p.daemons)
+		if slices.ContainsFunc(parts, func(part string) bool { return busy[part] > a.at }) {
 			continue
 		}
-		if slices.ContainsFunc(a.parts(p.daemons), func(part string) bool { return busy[part] > at }) {
-			continue
-		}
-		calm := a.what == daemonKill && dice.IntN(3) == 0
-		if calm { // when all is mended, and until the others have taken over
-			for _, until := range busy {
-				a.at = max(a.at, until)
-			}
-			a.lasts = calmTime
-			at = a.at + calmTime
-		}
-		switch a.what {
-		case sinkKill:
-			sinkKills[a.slot]++
-		case daemonKill, daemonTerm:
-			sinkKills[a.slot] = 0
-		}
-		for _, part := range a.parts(p.daemons) {
-			busy[part] = a.at + a.lasts + 300*time.Millisecond
+		for _, part := range parts {
+			busy[part] = a.at + a.lasts + apart
 		}
 		list = append(list, a)
 	}
 }
 
-// ofDestination says that there is one of what breaks, for all daemons.
-func (a accident) ofDestination() bool {
-	return slices.Contains([]what{databaseKill, databaseRestart, targetSlow, targetRefuse, diskFull}, a.what)
+// ofServers says that there is one of what breaks, for all daemons.
+func (a accident) ofServers() bool { return a.server() != "" }
+
+func (a accident) server() string {
+	switch a.what {
+	case databaseKill, databaseRestart, clockForward, clockBack:
+		return "database"
+	case targetKill, targetRestart, targetSlow, targetRefuse, diskFull:
+		return "destination"
+	default:
+		return ""
+	}
 }
 
 // ofNetwork says that it breaks connections.
 func (a accident) ofNetwork() bool { _, _, is := a.breaks(); return is }
 
-// parts names what is broken.
+// parts names what is broken, in an order in which two accidents cannot wait for each other.
 func (a accident) parts(daemons int) (list []string) {
-	if a.ofDestination() {
-		return []string{string(a.what[:4])} // the database's two kinds exclude each other
+	if s := a.server(); s != "" {
+		return []string{s}
 	}
 	part := "process"
 	if s, _, is := a.breaks(); is {
@@ -127,9 +135,18 @@ func (a accident) parts(daemons int) (list []string) {
 	}
 	for slot := range daemons {
 		if a.slot == slot || a.slot == everybody {
-			list = append(list, part+string(rune('0'+slot)))
+			list = append(list, fmt.Sprint(part, slot))
 		}
 	}
+	return list
+}
+
+// allParts are those of all accidents, in the same order.
+func allParts(daemons int) (list []string) {
+	for _, w := range []what{databaseKill, targetKill, daemonKill, sourceReset, targetReset} {
+		list = append(list, accident{what: w, slot: everybody}.parts(daemons)...)
+	}
+	slices.Sort(list)
 	return list
 }
 
