@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -171,6 +172,18 @@ func breakServer(servers *services.Servers, name string, kill bool) (mend func()
 func (d *database) pending(ctx context.Context) (n int, err error) {
 	err = d.db.QueryRowContext(ctx, "SELECT count(*) FROM outbox WHERE state NOT IN ('published', 'dead')").Scan(&n)
 	return n, err
+}
+
+// flows waits until something has been published.
+func (d *database) flows(ctx context.Context) (err error) {
+	n := 0
+	for end := time.Now().Add(patience); n == 0 && time.Now().Before(end); time.Sleep(look) {
+		err = d.db.QueryRowContext(ctx, "SELECT count(*) FROM outbox WHERE state = 'published'").Scan(&n)
+	}
+	if n == 0 {
+		return errors.Join(fmt.Errorf("nothing is published after %v", patience), err)
+	}
+	return nil
 }
 
 // announced lists the inflight rows. Some name no row: they stand for a batch that is settled and whose announcement may

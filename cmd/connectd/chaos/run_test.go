@@ -42,6 +42,7 @@ func run(t *testing.T, program string, p pair, plan plan) *result {
 	for _, s := range f.slots {
 		must(t, s.current().listens())
 	}
+	must(t, d.flows(ctx))
 	start := time.Now()
 	still := watchStalls(start, d.probe)
 	happened, broken := w.play(p.schedule(plan.seed, plan.total), start, plan.total)
@@ -69,7 +70,7 @@ func run(t *testing.T, program string, p pair, plan plan) *result {
 		violations = append(violations, violation{law: inGoodOrder, text: err.Error()})
 	}
 	tell(t, h, violations)
-	must(t, os.WriteFile(filepath.Join(dir, "accidents.log"), []byte(chronicle(h.accidents)), 0o644))
+	must(t, os.WriteFile(filepath.Join(dir, "accidents.log"), []byte(h.chronicle()), 0o644))
 	r := summarize(p, h, violations)
 	r.settled, r.target = settled, to.name()
 	must(t, d.describe(t.Context(), r))
@@ -200,11 +201,14 @@ func (h *history) story(id string) string {
 }
 
 // chronicle says what happened when, beside the daemons' logs.
-func chronicle(happened []accident) string {
+func (h *history) chronicle() string {
 	var b strings.Builder
-	happened = slices.SortedFunc(slices.Values(happened), func(a, b accident) int { return a.began.Compare(b.began) })
-	for _, a := range happened {
+	for _, a := range slices.SortedFunc(slices.Values(h.accidents), func(a, b accident) int { return a.began.Compare(b.began) }) {
 		fmt.Fprintf(&b, "%s – %s: %v\n", clock(a.began), clock(a.ended), a)
+	}
+	for _, t := range h.takeovers {
+		limit, judged := h.judged(t)
+		fmt.Fprintf(&b, "%s – %s: takeover in %v, over %t, others at work %t, judged %t by %v\n", clock(t.killed), clock(t.done), t.took(), t.over, t.ready, judged, limit)
 	}
 	return b.String()
 }

@@ -77,8 +77,8 @@ func (p pair) schedule(seed uint64, total time.Duration) []accident {
 	var list []accident
 	busy := map[string]time.Duration{} // part → until when it is broken
 	calm := calmEvery
-	for at := time.Second; ; {
-		at += 100*time.Millisecond + upTo(dice, 600*time.Millisecond)
+	for at := time.Duration(0); ; {
+		at += 200*time.Millisecond + upTo(dice, 1200*time.Millisecond)
 		d := draws[all[dice.IntN(len(all))]]
 		a := accident{what: d.what, slot: dice.IntN(p.daemons), at: at, lasts: d.min + upTo(dice, d.max-d.min+1)}
 		forAll := dice.IntN(4) == 0
