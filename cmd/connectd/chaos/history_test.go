@@ -41,7 +41,7 @@ type fact struct {
 // the rows' types, and some destinations know no other way to tell.
 const (
 	unreadable = "unreadable"       // its headers are no JSON object, so there is no record to send
-	refused    = "refused on sight" // the destination will not have it
+	refused    = "refused/on-sight" // the destination will not have it
 	tooLarge   = "too large"        // it is more than the destination takes
 	crashing   = "crashing"         // it ends the sink's process
 	hanging    = "hanging"          // it hangs the sink's process

@@ -91,8 +91,9 @@ func (h *history) judged(t takeover) (limit time.Duration, ok bool) {
 			limit += a.lasts
 		}
 	}
+	due := t.killed.Add(min(limit, t.took()))
 	return limit, h.fleet.shares && t.ready && !slices.ContainsFunc(h.accidents, func(a accident) bool {
-		return a.disturbs() && a.began.Before(t.killed.Add(limit)) && a.ended.After(t.killed.Add(-calmBefore/2)) && !a.killedThen(t)
+		return a.disturbs() && a.began.Before(due) && a.ended.After(t.killed.Add(-calmBefore/2)) && !a.killedThen(t)
 	})
 }
 
