@@ -113,7 +113,7 @@ func (k *kafkaReceiver) take(r *kgo.Record) error {
 		return fmt.Errorf("partition %d, offset %d: key %q of the record of %q", r.Partition, r.Offset, r.Key, one.Key)
 	}
 	if home, known := k.home[one.Key]; known && home != r.Partition && r.Key != nil {
-		return fmt.Errorf("key %s is in the partitions %d and %d", r.Key, home, r.Partition)
+		return fmt.Errorf("key %s is in the partitions %d and %d", r.Key, r.Partition, home)
 	}
 	one.At, k.home[one.Key] = r.Timestamp, r.Partition
 	k.list = append(k.list, one)
