@@ -47,7 +47,8 @@ func (w *world) inflict(a *accident) (mend func() error, err error) {
 		return w.terminate(s, p)
 	case daemonStop:
 		w.flight(daemon)
-		return func() error { return syscall.Kill(daemon, syscall.SIGCONT) }, syscall.Kill(daemon, syscall.SIGSTOP)
+		err = syscall.Kill(daemon, syscall.SIGSTOP)
+		return func() error { return syscall.Kill(daemon, syscall.SIGCONT) }, err
 	case sinkKill, sinkStop:
 		return w.hitSink(a.what, s, p)
 	}
@@ -82,6 +83,9 @@ func (w *world) kill(s *slot, p *process, killed func(at time.Time)) (mend func(
 
 func (w *world) terminate(s *slot, p *process) (mend func() error, err error) {
 	sink := p.sink()
+	if err := p.stop(); err != nil {
+		return nil, err
+	}
 	return func() error {
 		if err := p.wait(); err != nil {
 			return err
@@ -90,7 +94,7 @@ func (w *world) terminate(s *slot, p *process) (mend func() error, err error) {
 			return fmt.Errorf("the sink's process %d outlives its daemon", sink)
 		}
 		return w.fleet.start(s)
-	}, p.stop()
+	}, nil
 }
 
 // maxSinkKills is how many kills of its sink a daemon gets: five that hit a sink before it has delivered anything make

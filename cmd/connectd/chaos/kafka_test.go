@@ -176,9 +176,11 @@ func (k *kafkaReceiver) hinder(how what) (mend func() error, err error) {
 	case targetKill, targetRestart:
 		return breakServer(k.servers, "kafka", how == targetKill)
 	case targetSlow:
-		return func() error { return k.quota(0) }, k.quota(20_000)
+		err = k.quota(20_000)
+		return func() error { return k.quota(0) }, err
 	default: // one replica too few
-		return func() error { return k.replicas("1") }, k.replicas("2")
+		err = k.replicas("2")
+		return func() error { return k.replicas("1") }, err
 	}
 }
 

@@ -108,7 +108,9 @@ func (s *stage) happen(a *accident) {
 	a.began = began
 	if err == nil {
 		s.sleep(time.Now().Add(a.lasts))
-		err = mend()
+	}
+	if mend != nil {
+		err = errors.Join(err, mend())
 	}
 	a.ended = time.Now()
 	if err != nil {

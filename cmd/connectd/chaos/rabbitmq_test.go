@@ -23,7 +23,7 @@ import (
 
 const (
 	rabbitQueue = "chaos"
-	prefetch    = 50
+	prefetch    = 10
 )
 
 // rabbitReceiver is a consumer of a durable queue, straight at the server, who acknowledges every message by itself.
@@ -194,13 +194,15 @@ func (r *rabbitReceiver) hinder(how what) (mend func() error, err error) {
 	case targetKill, targetRestart:
 		return breakServer(r.servers, "rabbitmq", how == targetKill)
 	case targetSlow: // it is short of memory, as it believes, and reads from no publisher
-		return func() error { return r.memory("0.4") }, r.memory("0.000001")
+		err = r.memory("0.000001")
+		return func() error { return r.memory("0.4") }, err
 	default: // the queue is full
 		r.stop(true)
-		return func() error {
+		mend = func() error {
 			r.stop(false)
 			return r.policy(http.MethodDelete, nil)
-		}, r.policy(http.MethodPut, map[string]any{"pattern": rabbitQueue, "apply-to": "queues", "definition": map[string]any{"max-length": 1, "overflow": "reject-publish"}})
+		}
+		return mend, r.policy(http.MethodPut, map[string]any{"pattern": rabbitQueue, "apply-to": "queues", "definition": map[string]any{"max-length": 0, "overflow": "reject-publish"}})
 	}
 }
 
@@ -233,7 +235,8 @@ func (r *rabbitReceiver) policy(method string, policy map[string]any) error {
 	if err != nil {
 		return err
 	}
-	answer, err := new(http.Transport).RoundTrip(request)
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	answer, err := client.Do(request)
 	if err != nil {
 		return fmt.Errorf("%s the policy: %w", method, err)
 	}

@@ -64,7 +64,9 @@ func run(t *testing.T, program string, p pair, plan plan) *result {
 	killed, err := killings(dir, start)
 	must(t, err)
 	h := &history{accidents: slices.Concat(happened, still.list, killed), takeovers: w.takeovers.list, late: still.late, fleet: p.limits()}
-	must(t, w.gather(t.Context(), h, truth))
+	if err := w.gather(t.Context(), h, truth); err != nil {
+		t.Fatal(errors.Join(broken, err))
+	}
 	violations := h.check()
 	if err := errors.Join(broken, f.traces()); err != nil {
 		violations = append(violations, violation{law: inGoodOrder, text: err.Error()})

@@ -36,7 +36,7 @@ func (p pair) draws() []draw {
 			draw{sourceHold, 2, soon, lease + while}, draw{sourceMute, 2, soon, lease + while})
 	}
 	if p.clock != 0 {
-		list = append(list, draw{clockForward, 2, 0, 0}, draw{clockBack, 2, soon, while})
+		list = append(list, draw{clockForward, 3, 0, 0}, draw{clockBack, 3, soon, while})
 	}
 	if p.sink == "file" {
 		return append(list, draw{diskFull, 2, soon, while})
@@ -46,7 +46,7 @@ func (p pair) draws() []draw {
 		draw{targetHold, 2, soon, requestTimeout + time.Second}, draw{targetMute, 2, soon, requestTimeout + time.Second},
 		draw{targetSlow, 2, soon, while}, draw{targetRefuse, 2, soon, while})
 	if p.sink == "kafka" || p.sink == "rabbitmq" {
-		list = append(list, draw{targetKill, 1, 0, soon}, draw{targetRestart, 1, 0, soon})
+		list = append(list, draw{targetKill, 2, 0, soon}, draw{targetRestart, 1, 0, soon})
 	}
 	return list
 }
