@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -80,6 +81,19 @@ func (s *stage) sleep(until time.Time) bool {
 	}
 }
 
+// calm waits until all daemons are at work, not for long, and then a while. It reports whether the play goes on.
+func (s *stage) calm() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), calmWait)
+	defer cancel()
+	w := s.world
+	for w.shares && !w.takeovers.atWork(ctx, w.fleet) && ctx.Err() == nil {
+		if !s.sleep(time.Now().Add(look)) {
+			return false
+		}
+	}
+	return s.sleep(time.Now().Add(calmBefore))
+}
+
 // happen lets one accident happen and mends what it broke, whatever else goes wrong.
 func (s *stage) happen(a *accident) {
 	due := s.start.Add(a.at)
@@ -94,7 +108,7 @@ func (s *stage) happen(a *accident) {
 		s.parts[part].Lock()
 		defer s.parts[part].Unlock()
 	}
-	if a.calm && !s.sleep(time.Now().Add(calmBefore)) {
+	if a.calm && !s.calm() {
 		return
 	}
 	if now := time.Now(); now.Sub(s.start) >= s.total || now.Sub(due) > mostLate && !a.calm {

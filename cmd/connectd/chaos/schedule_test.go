@@ -51,10 +51,11 @@ func (p pair) draws() []draw {
 	return list
 }
 
-// Every so often a daemon is killed in the calm: nothing else is broken, for calmBefore, and then until calmTime, so that it
-// is seen how soon others take over when that is all that happens.
+// Every so often a daemon is killed in the calm: all are at work and nothing is broken, for calmBefore, and then nothing
+// else until calmTime, so that it is seen how soon others take over when that is all that happens.
 const (
 	calmEvery  = 15 * time.Second
+	calmWait   = 8 * time.Second // at most, for daemons that have not found their sink's server yet
 	calmBefore = 1500 * time.Millisecond
 	calmTime   = lease + 1500*time.Millisecond
 )

@@ -44,14 +44,16 @@ func (t *takeovers) before(f *fleet, s *slot) (killed func(at time.Time)) {
 	if n, err := t.database.leases(ctx, owner); err != nil || n == 0 {
 		return nil
 	}
-	ready := true
-	for _, other := range f.slots {
-		if other != s {
-			name, err := t.database.owner(ctx, other.current().cmd.Process.Pid)
-			ready = ready && err == nil && name != ""
-		}
-	}
+	ready := t.atWork(ctx, f)
 	return func(at time.Time) { t.wg.Go(func() { t.follow(owner, at, ready) }) }
+}
+
+// atWork says that every daemon runs and its sink is open: else it has no heartbeat.
+func (t *takeovers) atWork(ctx context.Context, f *fleet) bool {
+	return !slices.ContainsFunc(f.slots, func(s *slot) bool {
+		owner, err := t.database.owner(ctx, s.current().cmd.Process.Pid)
+		return err != nil || owner == ""
+	})
 }
 
 func (t *takeovers) follow(owner string, killed time.Time, ready bool) {
