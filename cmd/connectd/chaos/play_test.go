@@ -15,7 +15,7 @@ import (
 var errMissed = errors.New("missed")
 
 // mostLate is how late an accident may begin that had to wait for what was broken before. A machine that is so busy is not
-// given more to do than the schedule has.
+// given more to do than the schedule has. A kill in the calm waits as long as it takes.
 const mostLate = 2 * time.Second
 
 // stage is where a schedule is played: its accidents happen at their times and beside each other, but to each part only
@@ -111,7 +111,7 @@ func (s *stage) happen(a *accident) {
 	if a.calm && !s.calm() {
 		return
 	}
-	if now := time.Now(); now.Sub(s.start) >= s.total || now.Sub(due) > mostLate && !a.calm {
+	if now := time.Now(); !a.calm && (now.Sub(s.start) >= s.total || now.Sub(due) > mostLate) {
 		return
 	}
 	began := time.Now()

@@ -76,9 +76,17 @@ func (d *database) describe(ctx context.Context, r *result) error {
 	words := strings.Fields(version)
 	r.source, r.clock = strings.Join(words[:min(2, len(words))], " "), "the machine's"
 	if r.pair.clock != 0 {
-		r.clock = fmt.Sprintf("%+v at first, %+v in the end, by %s", r.pair.clock, d.clock.Round(time.Second/10), d.servers.Clock())
+		r.clock = fmt.Sprintf("%s, in the end %s (%s)", off(r.pair.clock), off(d.clock), d.servers.Clock())
 	}
 	return nil
+}
+
+// off says how far off a clock is.
+func off(by time.Duration) string {
+	if by < 0 {
+		return (-by).Round(time.Second/10).String() + " slow"
+	}
+	return by.Round(time.Second/10).String() + " fast"
 }
 
 func (r *result) String() string {
