@@ -79,7 +79,7 @@ type column struct {
 	value func(one *result) any
 }
 
-// table writes a line for each pair. Where total is set, a last one has the sums.
+// table writes a line for each pair, with figures at the right.
 func (r *report) table(b *strings.Builder, right bool, columns ...column) {
 	edge := "---|"
 	if right {
@@ -150,7 +150,7 @@ func (r *report) rows(b *strings.Builder) {
 func (r *report) takeovers(b *strings.Builder) {
 	fmt.Fprintf(b, "## Takeovers\n\nFrom kill -9 of a daemon with partitions until others had all of them, by the lease table. The law is about those "+
 		"that nothing else disturbed: at most the lease, a poll and %v for heartbeats' spread, statements and the looking, %v in all; and where the machine or "+
-		"the database was late meanwhile, as much longer as three steps were (\"late\": the longest that was allowed so). A file has one writer at a time: "+
+		"the database was late meanwhile, as much longer as three steps were; the last column is the longest that was allowed so. A file has one writer at a time: "+
 		"others get its partitions when they have found the file free, which the law is not about.\n\n", grain, lease+pollMax+grain)
 	r.table(b, true,
 		column{"kills", func(one *result) any { return len(one.all) }},
@@ -159,10 +159,10 @@ func (r *report) takeovers(b *strings.Builder) {
 		column{"undisturbed", func(one *result) any { return len(one.judged) }},
 		column{"their p50", func(one *result) any { return at(one.judged, 1, 2) }},
 		column{"their max", func(one *result) any { return at(one.judged, 1, 1) }},
-		column{"late", func(one *result) any { return one.allowance() }})
+		column{"allowed", func(one *result) any { return one.allowance() }})
 }
 
-// accidents are counted twice turned: there are more kinds of them than fit beside each other.
+// accidents have a table for each kind of thing that breaks: all of them do not fit beside each other.
 func (r *report) accidents(b *strings.Builder) {
 	b.WriteString("## Accidents\n\n")
 	kinds := map[string][]what{}
