@@ -41,6 +41,8 @@ type machine struct {
 
 	valve     valve
 	inFlight  int // batches announced or being announced, and not answered
+	reads     lanes
+	steps     lanes
 	careful   *batch
 	claimed   bool // the send gate is held or waited for
 	owed      bool // a normal batch goes before the next careful one
@@ -71,6 +73,8 @@ type rulesOff struct {
 	gateEarly     bool // the gate is given back at the answer
 	handOver      bool // a partition is released with batches in flight
 	deadline      bool // sends go on past the local deadline
+	refusedApart  bool // a refused step leaves the leases of all its partitions in doubt
+	repeatAll     bool // of a step of unknown outcome only the first partition's change is repeated
 }
 
 func newMachine(c *Connector, r *rand.Rand) *machine {
@@ -87,12 +91,12 @@ func newMachine(c *Connector, r *rand.Rand) *machine {
 func (m *machine) next(now time.Duration) ([]op, time.Duration) {
 	m.ops, m.alarm = nil, never
 	m.leases(now)
-	if n := len(m.parts); n > 0 {
-		m.turn = (m.turn + 1) % n
-		for i := range n {
-			m.work(m.parts[(m.turn+i)%n], now)
-		}
+	parts := m.working(now)
+	m.read(parts, now)
+	for _, p := range parts {
+		m.send(p, now)
 	}
+	m.step(parts, now)
 	m.gate.pass(m)
 	m.claimGate(now)
 	m.tellLosses(now)
@@ -110,32 +114,26 @@ func (m *machine) at(t, now time.Duration) bool {
 	return false
 }
 
-// work lets one partition do what it can.
-func (m *machine) work(p *partition, now time.Duration) {
-	if !p.suspended && !m.off.deadline && m.at(p.deadline, now) {
-		m.suspend(p, now, "its deadline passed without a confirmed renewal")
+// working lists the partitions whose leases are not in doubt, the one whose turn it is first.
+func (m *machine) working(now time.Duration) []*partition {
+	n := len(m.parts)
+	if n == 0 {
+		return nil
 	}
-	if p.suspended {
-		if b := m.careful; b != nil && b.p == p && m.at(p.deadline, now) && b.stage != sending {
+	m.turn = (m.turn + 1) % n
+	parts := make([]*partition, 0, n)
+	for i := range n {
+		p := m.parts[(m.turn+i)%n]
+		if !p.suspended && !m.off.deadline && m.at(p.deadline, now) {
+			m.suspend(p, now, "its deadline passed without a confirmed renewal")
+		}
+		if !p.suspended {
+			parts = append(parts, p)
+		} else if b := m.careful; b != nil && b.p == p && m.at(p.deadline, now) && b.stage != sending {
 			m.endCareful()
 		}
-		return
 	}
-	if !p.releasing {
-		m.read(p, now)
-		switch {
-		case p.stepping:
-		case p.step != nil: // of unknown outcome
-			if m.at(p.step.retryAt, now) {
-				m.issue(p, now)
-			}
-		case m.makeStep(p, now):
-		case (p.draining || m.draining) && (len(p.batches) == 0 || m.off.handOver) && !p.reading:
-			p.releasing = true
-			m.do(opRelease{p})
-		}
-	}
-	m.send(p, now)
+	return parts
 }
 
 // room is how many more rows and bytes may be read into p's memory. The connector's budget, twice what can be in
@@ -197,6 +195,7 @@ func (m *machine) wake(now time.Duration) {
 	for _, p := range m.parts {
 		p.nextRead = min(p.nextRead, now)
 		p.idle = m.policy.PollMin
+		p.woken = p.reading // what was committed may not be in the page that is on its way
 	}
 }
 
