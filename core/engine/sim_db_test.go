@@ -39,6 +39,14 @@ func (c *simConn) acquire(limit int, d time.Duration) []core.Acquired {
 	return got
 }
 
+// leaseRunsOut ends one of the worker's leases before its time: the fence is the first to tell.
+func (c *simConn) leaseRunsOut() {
+	if n := len(c.m.parts); n > 0 {
+		c.w.napped = true
+		c.source.Renew(context.Background(), c.w.owner, []core.Lease{c.m.parts[c.w.s.rng.IntN(n)].lease}, 0)
+	}
+}
+
 func (c *simConn) release(p *partition) error {
 	if c.w.s.sc.dbOff.releaseClean {
 		var done []core.Finished
@@ -168,6 +176,7 @@ func (s *sim) scheduleFaults() {
 		}
 	})
 	each(s.sc.joins, func(*simWorker) { s.startWorker() })
+	each(s.sc.expiries, func(w *simWorker) { w.conns[s.rng.IntN(len(w.conns))].leaseRunsOut() })
 	for range s.sc.operators {
 		s.after(s.upTo(length+2*time.Minute), s.operate)
 	}

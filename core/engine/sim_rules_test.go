@@ -50,7 +50,7 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 			sc.dbOff.releaseClean, sc.off.handOver, sc.workers, sc.partitions, sc.joins, sc.drains = true, true, 3, 4, 3, 3
 		}},
 		{"a refused group leaves no lease in doubt but those refused alone", func(sc *scenario) {
-			sc.off.refusedApart, sc.partitions, sc.pauses, sc.workers, sc.joins, sc.drains, sc.rows, sc.fail = true, 12, 12, 2, 6, 6, 200, 0.2
+			sc.off.refusedApart, sc.partitions, sc.expiries = true, 4, 20
 		}},
 		{"each partition of a group of unknown outcome repeats its change", func(sc *scenario) {
 			sc.off.repeatAll, sc.partitions, sc.workers, sc.lost, sc.late, sc.flaky = true, 4, 1, 0.2, 0.2, 0.4

@@ -27,6 +27,7 @@ type scenario struct {
 	fail, lost, late, lostCall       float64 // the database's and the sink's calls
 	kills, pluginKills               int
 	pauses, drains, joins, operators int
+	expiries                         int // of single leases, before their time
 	throttle                         float64
 	sinkScope                        float64       // of the refusals of flaky rows
 	oneByOne                         bool          // as a sink prefers it that sends record by record
@@ -153,7 +154,7 @@ func scenarios() []scenario {
 			sc.oneByOne, sc.rows, sc.keys, sc.refusing, sc.outageAt, sc.outage, sc.seconds = true, 150, 100, true, 5*time.Second, 20*time.Second, 60
 		}),
 		with("many partitions a worker", func(sc *scenario) {
-			sc.partitions, sc.rows, sc.pauses, sc.joins, sc.fail, sc.lost, sc.late, sc.flaky, sc.bad, sc.operators = 12, 150, 6, 1, 0.03, 0.08, 0.08, 0.1, 0.05, 10
+			sc.partitions, sc.rows, sc.expiries, sc.pauses, sc.joins, sc.fail, sc.lost, sc.late, sc.flaky, sc.bad, sc.operators = 12, 150, 10, 4, 1, 0.03, 0.08, 0.08, 0.1, 0.05, 10
 		}),
 		with("many partitions a worker, hold", func(sc *scenario) {
 			sc.partitions, sc.rows, sc.pauses, sc.kills, sc.lost, sc.late, sc.lostCall, sc.hold, sc.operators = 12, 150, 4, 2, 0.05, 0.05, 0.03, true, 60
