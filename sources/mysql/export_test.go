@@ -7,7 +7,7 @@ func (src *Source) Repeated() int64 { return src.repeated.Load() }
 
 // FetchText is the statement of a fetch.
 func (src *Source) FetchText(part int, after int64, known []int64, exclude int) string {
-	return src.text.fetch(part, after, known, exclude, 500)
+	return src.text.fetch(0, part, after, known, exclude, 500)
 }
 
 // ExplainText says how the server would carry out a statement.

@@ -14,43 +14,54 @@ import (
 // look at each number.
 const chunk = 500
 
-// Step settles and announces in one transaction behind the fence.
-func (src *Source) Step(ctx context.Context, owner string, c core.Change) error {
+// Step settles and announces in one transaction behind the fence. Each kind of row is written for all partitions at once.
+func (src *Source) Step(ctx context.Context, owner string, changes []core.Change) error {
+	if len(changes) == 0 {
+		return ctx.Err()
+	}
+	leases := make([]core.Lease, len(changes))
+	for i, c := range changes {
+		leases[i] = c.Lease
+	}
 	return src.transact(ctx, src.work, "step", func(tx *sql.Tx) error {
-		if err := src.fence(ctx, tx, owner, c.Lease); err != nil {
+		if err := src.fence(ctx, tx, owner, leases); err != nil {
 			return err
 		}
-		if err := src.settleAll(ctx, tx, owner, c); err != nil {
+		if err := src.settleAll(ctx, tx, owner, changes); err != nil {
 			return err
 		}
-		if err := src.finish(ctx, tx, c); err != nil {
+		if err := src.finish(ctx, tx, changes); err != nil {
 			return fmt.Errorf("finish batches: %w", err)
 		}
-		if err := src.announce(ctx, tx, c); err != nil {
+		if err := src.announce(ctx, tx, changes); err != nil {
 			return fmt.Errorf("announce batches: %w", err)
 		}
 		return nil
 	})
 }
 
-func (src *Source) finish(ctx context.Context, tx *sql.Tx, c core.Change) error {
-	var gone, kept []int64
-	for _, f := range c.Finished {
-		if f.Keep {
-			kept = append(kept, f.Batch)
-		} else {
-			gone = append(gone, f.Batch)
+// finish deletes or empties inflight rows, by the primary key: a statement that scanned the table would wait for others'.
+func (src *Source) finish(ctx context.Context, tx *sql.Tx, changes []core.Change) error {
+	var gone, kept []string
+	for _, c := range changes {
+		var g, k []int64
+		for _, f := range c.Finished {
+			if f.Keep {
+				k = append(k, f.Batch)
+			} else {
+				g = append(g, f.Batch)
+			}
 		}
+		gone, kept = appendBatches(gone, c.Lease, g), appendBatches(kept, c.Lease, k)
 	}
 	for _, each := range []struct {
-		verb    string
-		batches []int64
-	}{{`DELETE FROM {inflight}`, gone}, {`UPDATE {inflight} SET seqs = '[]'`, kept}} {
-		if each.batches == nil {
+		text  string
+		which []string
+	}{{`DELETE {inflight} FROM {inflight} FORCE INDEX (PRIMARY)`, gone}, {`UPDATE {inflight} FORCE INDEX (PRIMARY) SET seqs = '[]'`, kept}} {
+		if each.which == nil {
 			continue
 		}
-		_, err := tx.ExecContext(ctx, src.text.fill(each.verb+` WHERE tbl = ? AND part = ? AND epoch = ? AND batch IN `+list(each.batches)),
-			src.s.table.name, c.Lease.Part, c.Lease.Epoch)
+		_, err := tx.ExecContext(ctx, src.text.fill(each.text+` WHERE tbl = ? AND (`+strings.Join(each.which, " OR ")+`)`), src.s.table.name)
 		if err != nil {
 			return err
 		}
@@ -58,16 +69,28 @@ func (src *Source) finish(ctx context.Context, tx *sql.Tx, c core.Change) error 
 	return nil
 }
 
+// appendBatches adds a condition for a partition's batches, if there are any.
+func appendBatches(which []string, l core.Lease, batches []int64) []string {
+	if batches == nil {
+		return which
+	}
+	return append(which, fmt.Sprintf("part = %d AND epoch = %d AND batch IN %s", l.Part, l.Epoch, list(batches)))
+}
+
 // announce inserts inflight rows. One that is there already stays as it is.
-func (src *Source) announce(ctx context.Context, tx *sql.Tx, c core.Change) error {
-	if len(c.Announce) == 0 {
+func (src *Source) announce(ctx context.Context, tx *sql.Tx, changes []core.Change) error {
+	var args []any
+	n := 0
+	for _, c := range changes {
+		for _, a := range c.Announce {
+			args = append(args, src.s.table.name, c.Lease.Part, c.Lease.Epoch, a.Batch, "["+strings.Trim(list(a.Seqs), "()")+"]")
+			n++
+		}
+	}
+	if n == 0 {
 		return nil
 	}
-	var args []any
-	for _, a := range c.Announce {
-		args = append(args, src.s.table.name, c.Lease.Part, c.Lease.Epoch, a.Batch, "["+strings.Trim(list(a.Seqs), "()")+"]")
-	}
-	rows := strings.Repeat(", (?, ?, ?, ?, ?, {now})", len(c.Announce))[2:]
+	rows := strings.Repeat(", (?, ?, ?, ?, ?, {now})", n)[2:]
 	_, err := tx.ExecContext(ctx, src.text.fill(`INSERT INTO {inflight} (tbl, part, epoch, batch, seqs, sent_at) VALUES `+rows+` ON DUPLICATE KEY UPDATE tbl = tbl`), args...)
 	return err
 }
