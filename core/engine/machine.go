@@ -89,7 +89,7 @@ func newMachine(c *Connector, r *rand.Rand) *machine {
 
 // next returns what to do now and when to ask again if nothing happens before.
 func (m *machine) next(now time.Duration) ([]op, time.Duration) {
-	m.ops, m.alarm = nil, never
+	m.alarm = never
 	m.leases(now)
 	parts := m.working(now)
 	m.read(parts, now)
@@ -100,7 +100,14 @@ func (m *machine) next(now time.Duration) ([]op, time.Duration) {
 	m.gate.pass(m)
 	m.claimGate(now)
 	m.tellLosses(now)
-	return m.ops, m.alarm
+	return m.handOut(), m.alarm
+}
+
+// handOut gives what is to be done, also what a report asked for: a lease that turns out to be lost cancels its calls.
+func (m *machine) handOut() []op {
+	ops := m.ops
+	m.ops = nil
+	return ops
 }
 
 func (m *machine) do(o op) { m.ops = append(m.ops, o) }
@@ -205,11 +212,10 @@ func (m *machine) drain() { m.draining = true }
 // hurry cuts the drain short: running calls are cancelled and settled as unknown.
 func (m *machine) hurry() []op {
 	m.draining = true
-	m.ops = nil
 	for _, p := range m.parts {
 		m.cancelCalls(p)
 	}
-	return m.ops
+	return m.handOut()
 }
 
 // finished reports whether a drain has nothing left to do.
