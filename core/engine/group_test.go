@@ -146,33 +146,78 @@ func TestAPartitionThatHangsHoldsUpTheOthersForOneDeadline(t *testing.T) {
 	}
 }
 
+// robbedSource takes a lease of the first step that settles rows of several partitions, just before that is carried out.
+type robbedSource struct {
+	*lockedSource
+	t      *testing.T
+	robbed atomic.Int64 // the partition, 1 the first
+}
+
+func (s *robbedSource) Step(ctx context.Context, owner string, changes []core.Change) error {
+	settles := 0
+	for _, c := range changes {
+		settles += min(len(c.Settle), 1)
+	}
+	l := changes[0].Lease
+	if settles > 1 && s.robbed.CompareAndSwap(0, int64(l.Part+1)) {
+		if _, err := s.Renew(ctx, owner, []core.Lease{l}, 0); err != nil {
+			s.t.Error(err)
+		}
+		if got, err := s.Acquire(ctx, "thief", 1, time.Hour, false); err != nil || len(got) != 1 {
+			s.t.Error(got, err)
+		}
+	}
+	return s.lockedSource.Step(ctx, owner, changes)
+}
+
 // One lease of a group is lost: nothing is written, and the others go on without a trace of it.
 func TestALostLeaseInAGroupIsNobodyElsesTrouble(t *testing.T) {
 	inBubble(t, 16, func(w *world) {
 		w.zombies = true
-		s := newLockedSource(w, 10*time.Millisecond)
-		c := w.connector(func(c *engine.Connector) { c.Source = s })
-		w.sink.Before(memory.Delay(100 * time.Millisecond))
-		w.insert(300, 300)
+		s := &robbedSource{lockedSource: newLockedSource(w, 10*time.Millisecond), t: t}
+		c := w.connector(func(c *engine.Connector) { c.Source, c.Policy.InFlight, c.Policy.MaxRecords = s, 32, 10 })
+		w.sink.Before(func(ctx context.Context, batch []core.Record) error {
+			return memory.Delay(time.Duration(1+batch[0].Seq%7)*15*time.Millisecond)(ctx, batch)
+		})
+		w.insert(2000, 2000)
 		defer w.start(c)()
-		w.wait(5*time.Second, "announced", func() bool { return len(w.source.Inflight(5)) > 0 })
-		_, epoch, _ := w.source.Lease(5)
-		if _, err := w.source.Renew(t.Context(), c.Owner, []core.Lease{{Part: 5, Epoch: epoch}}, 0); err != nil {
+		w.wait(5*time.Second, "robbed", func() bool { return s.robbed.Load() > 0 })
+		robbed := int(s.robbed.Load() - 1)
+		w.wait(20*time.Second, "the others", func() bool { return w.pendingOutside(robbed) == 0 })
+		for _, r := range w.source.Rows() {
+			if r.Part != robbed && r.Deliveries != 1 {
+				t.Errorf("row %s of partition %d: %d deliveries", r.ID, r.Part, r.Deliveries)
+			}
+		}
+		for part := range 16 {
+			if in := w.source.Inflight(part); part != robbed && len(in) > 0 {
+				t.Errorf("partition %d keeps inflight rows: %v", part, in)
+			}
+		}
+	})
+}
+
+// A worker that learns of a lost lease by the fence's answer or by a renewal's cancels the partition's calls.
+func TestG5ALostLeaseCancelsItsCalls(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.zombies = true
+		w.insert(2, 2)
+		var cancelled atomic.Bool
+		w.sink.Before(func(ctx context.Context, batch []core.Record) error {
+			<-ctx.Done()
+			cancelled.Store(true)
+			return ctx.Err()
+		})
+		c := w.connector(func(c *engine.Connector) { c.Policy.Timeout = time.Hour })
+		defer w.start(c)()
+		w.wait(5*time.Second, "announced", func() bool { return len(w.source.Inflight(0)) > 0 })
+		time.Sleep(time.Second)
+		if _, err := w.source.Renew(t.Context(), c.Owner, []core.Lease{{Part: 0, Epoch: 1}}, 0); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := w.source.Acquire(t.Context(), "thief", 1, time.Hour, false); err != nil || len(got) != 1 {
 			t.Fatal(got, err)
 		}
-		w.wait(20*time.Second, "the others", func() bool { return w.pendingOutside(5) == 0 })
-		for _, r := range w.source.Rows() {
-			if r.Part != 5 && r.Deliveries != 1 {
-				t.Errorf("row %s of partition %d: %d deliveries", r.ID, r.Part, r.Deliveries)
-			}
-		}
-		for part := range 16 {
-			if in := w.source.Inflight(part); part != 5 && len(in) > 0 {
-				t.Errorf("partition %d keeps inflight rows: %v", part, in)
-			}
-		}
+		w.wait(c.Policy.Lease/2, "cancelled at the next renewal", cancelled.Load)
 	})
 }

@@ -69,6 +69,9 @@ func (p *partition) answered() int {
 
 // makeStep builds p's next step if there is anything to settle or to announce.
 func (m *machine) makeStep(p *partition, now time.Duration) bool {
+	if len(p.rows) == 0 && len(p.batches) == 0 {
+		return false
+	}
 	if p.unsendable > 0 && !p.draining && !m.draining {
 		m.refuse(p)
 	}
