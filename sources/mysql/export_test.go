@@ -1,6 +1,9 @@
 package mysql
 
-import "context"
+import (
+	"context"
+	"fmt"
+)
 
 // Repeated is how many transactions were run again.
 func (src *Source) Repeated() int64 { return src.repeated.Load() }
@@ -18,6 +21,15 @@ func (src *Source) ExplainText(ctx context.Context, query string, args ...any) (
 // PublishTexts are the statements that settle published rows.
 func (src *Source) PublishTexts(seqs []int64) []string {
 	return []string{src.text.publish(same{}, seqs), src.text.remove(same{}, seqs)}
+}
+
+// FinishTexts are the statements that delete and empty inflight rows of some partitions; they take the table's name.
+func (src *Source) FinishTexts(partitions int) []string {
+	var keys []string
+	for part := range partitions {
+		keys = append(keys, fmt.Sprintf("SELECT %d connectd_part, 1 connectd_epoch, 2 connectd_batch", part))
+	}
+	return []string{src.text.deleteInflight(keys), src.text.emptyInflight(keys)}
 }
 
 // Session tells some of what a session has.

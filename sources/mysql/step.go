@@ -40,41 +40,45 @@ func (src *Source) Step(ctx context.Context, owner string, changes []core.Change
 	})
 }
 
-// finish deletes or empties inflight rows, by the primary key: a statement that scanned the table would wait for others'.
+// finish deletes or empties inflight rows.
 func (src *Source) finish(ctx context.Context, tx *sql.Tx, changes []core.Change) error {
 	var gone, kept []string
 	for _, c := range changes {
-		var g, k []int64
 		for _, f := range c.Finished {
+			key := fmt.Sprintf(`SELECT %d connectd_part, %d connectd_epoch, %d connectd_batch`, c.Lease.Part, c.Lease.Epoch, f.Batch)
 			if f.Keep {
-				k = append(k, f.Batch)
+				kept = append(kept, key)
 			} else {
-				g = append(g, f.Batch)
+				gone = append(gone, key)
 			}
 		}
-		gone, kept = appendBatches(gone, c.Lease, g), appendBatches(kept, c.Lease, k)
 	}
-	for _, each := range []struct {
-		text  string
-		which []string
-	}{{`DELETE {inflight} FROM {inflight} FORCE INDEX (PRIMARY)`, gone}, {`UPDATE {inflight} FORCE INDEX (PRIMARY) SET seqs = '[]'`, kept}} {
-		if each.which == nil {
-			continue
+	if gone != nil {
+		if _, err := tx.ExecContext(ctx, src.text.deleteInflight(gone), src.s.table.name); err != nil {
+			return err
 		}
-		_, err := tx.ExecContext(ctx, src.text.fill(each.text+` WHERE tbl = ? AND (`+strings.Join(each.which, " OR ")+`)`), src.s.table.name)
-		if err != nil {
+	}
+	if kept != nil {
+		if _, err := tx.ExecContext(ctx, src.text.emptyInflight(kept), src.s.table.name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// appendBatches adds a condition for a partition's batches, if there are any.
-func appendBatches(which []string, l core.Lease, batches []int64) []string {
-	if batches == nil {
-		return which
-	}
-	return append(which, fmt.Sprintf("part = %d AND epoch = %d AND batch IN %s", l.Part, l.Epoch, list(batches)))
+// inflightOf joins inflight rows to a table of their keys, so that each is looked up: a condition on the keys of several
+// partitions has the server read all that are there, and wait for those of others.
+func inflightOf(keys []string) string {
+	return ` (` + strings.Join(keys, " UNION ALL ") + `) v STRAIGHT_JOIN {inflight} i FORCE INDEX (PRIMARY)
+		ON i.tbl = ? AND i.part = connectd_part AND i.epoch = connectd_epoch AND i.batch = connectd_batch`
+}
+
+func (t texts) deleteInflight(keys []string) string {
+	return t.fill(`DELETE i FROM` + inflightOf(keys))
+}
+
+func (t texts) emptyInflight(keys []string) string {
+	return t.fill(`UPDATE` + inflightOf(keys) + ` SET i.seqs = '[]'`)
 }
 
 // announce inserts inflight rows. One that is there already stays as it is.
