@@ -32,6 +32,15 @@ func (src *Source) FinishTexts(partitions int) []string {
 	return []string{src.text.deleteInflight(keys), src.text.emptyInflight(keys)}
 }
 
+// LeaseText is the statement that locks the first leases; it takes the table's name and the owner.
+func (src *Source) LeaseText(partitions int) string {
+	var parts []int
+	for part := range partitions {
+		parts = append(parts, part)
+	}
+	return src.text.lockLeases(parts)
+}
+
 // Session tells some of what a session has.
 func (src *Source) Session(ctx context.Context) (values string, err error) {
 	isolation := "@@transaction_isolation"

@@ -246,6 +246,12 @@ func (src *Source) Release(ctx context.Context, owner string, l core.Lease) erro
 	})
 }
 
+// lockLeases takes the table's name and the owner.
+func (t texts) lockLeases(parts []int) string {
+	return t.fill(`SELECT part, epoch, TIMESTAMPDIFF(MICROSECOND, {now}, lease_until) FROM {lease} FORCE INDEX (PRIMARY)
+		WHERE tbl = ? AND owner = ? AND part IN ` + list(parts) + ` ORDER BY part FOR UPDATE`)
+}
+
 // fence fails with ErrLeaseNotOwned unless all leases are owner's, and locks them, in the order of the primary key as a
 // renewal does. The server takes its time when a statement begins, which may be long before it gets the locks; so the whole
 // time that the statement took is subtracted.
@@ -264,8 +270,7 @@ func (src *Source) fence(ctx context.Context, tx *sql.Tx, owner string, leases [
 		}
 		left[l] = micros(us)
 		return nil
-	}, src.text.fill(`SELECT part, epoch, TIMESTAMPDIFF(MICROSECOND, {now}, lease_until) FROM {lease} FORCE INDEX (PRIMARY)
-		WHERE tbl = ? AND owner = ? AND part IN `+list(parts)+` ORDER BY part FOR UPDATE`), src.s.table.name, owner)
+	}, src.text.lockLeases(parts), src.s.table.name, owner)
 	if err != nil {
 		return err
 	}

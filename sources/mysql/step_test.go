@@ -25,6 +25,10 @@ func TestInflightRowsAreFoundByTheirKey(t *testing.T) {
 		}
 		must(t, src.Step(t.Context(), "one", changes))
 		for _, partitions := range []int{1, 2, 16} {
+			plan, err := src.ExplainText(t.Context(), src.LeaseText(partitions), "outbox", "one")
+			if err != nil || !strings.Contains(plan, "range by PRIMARY") && !strings.Contains(plan, "const by PRIMARY") || strings.Contains(plan, "filesort") {
+				t.Errorf("leases of %d partitions: %s, %v", partitions, plan, err)
+			}
 			for _, text := range src.FinishTexts(partitions) {
 				plan, err := src.ExplainText(t.Context(), text, "outbox")
 				if err != nil || !strings.Contains(plan, "i: eq_ref by PRIMARY") && !strings.Contains(plan, "i: const by PRIMARY") {
