@@ -248,7 +248,7 @@ func (src *Source) Release(ctx context.Context, owner string, l core.Lease) erro
 
 // lockLeases takes the table's name and the owner.
 func (t texts) lockLeases(parts []int) string {
-	return t.fill(`SELECT part, epoch, TIMESTAMPDIFF(MICROSECOND, {now}, lease_until) FROM {lease} FORCE INDEX (PRIMARY)
+	return t.fill(`SELECT TIMESTAMPDIFF(MICROSECOND, {now}, lease_until), part, epoch FROM {lease} FORCE INDEX (PRIMARY)
 		WHERE tbl = ? AND owner = ? AND part IN ` + list(parts) + ` ORDER BY part FOR UPDATE`)
 }
 
@@ -265,7 +265,7 @@ func (src *Source) fence(ctx context.Context, tx *sql.Tx, owner string, leases [
 	err := collect(ctx, tx, func(rows *sql.Rows) error {
 		var l core.Lease
 		var us int64
-		if err := rows.Scan(&l.Part, &l.Epoch, &us); err != nil {
+		if err := rows.Scan(&us, &l.Part, &l.Epoch); err != nil {
 			return err
 		}
 		left[l] = micros(us)
