@@ -8,10 +8,11 @@
 //
 //  1. A worker (one daemon process) acquires a lease on the row's partition: Source.Acquire. Rows that an earlier owner
 //     had announced and not settled are marked in the same transaction: they may have been sent.
-//  2. The engine reads pending rows of its partitions in seq order into memory: Source.Fetch. Reading claims nothing; the
-//     lease is the claim.
+//  2. The engine reads pending rows of its partitions in seq order into memory: Source.Fetch, for all partitions whose turn it
+//     is at once. Reading claims nothing; the lease is the claim.
 //  3. It makes batches of rows of one partition. A key is in one batch at a time.
-//  4. It announces a batch: Source.Step writes an inflight row that names the batch's seqs, under the fence of the lease.
+//  4. It announces a batch: Source.Step writes an inflight row that names the batch's seqs, under the fence of the lease. One
+//     step may be for several partitions.
 //     Only when that has committed is anything sent. So at any moment the table names every row that may have been sent
 //     and is not settled.
 //  5. Sink.Deliver carries the batch to the sink, which is a process of its own; the answer has one Outcome for each record.

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// ErrLeaseNotOwned is returned by Step and Release when the fence refused: the lease has another owner, another
-// epoch, or its deadline has passed. Nothing was changed.
+// ErrLeaseNotOwned is returned by Step and Release when the fence refused: the lease, or one of those of a Step, has
+// another owner, another epoch, or its deadline has passed. Nothing was changed.
 var ErrLeaseNotOwned = errors.New("lease not owned")
 
 // ErrNotInitialised is wrapped by the error of opening a source whose table or relay columns are not there. The error
@@ -58,12 +58,15 @@ type Source interface {
 	// lowest such seq of each key. Rows without a key block nothing.
 	Blocking(ctx context.Context, part int, dead bool) ([]Block, error)
 
-	// Fetch reads pending rows of one partition in seq order, from one snapshot. It writes nothing, locks nothing
-	// and needs no lease: what a stale owner reads it cannot announce.
-	Fetch(ctx context.Context, req FetchRequest) (Page, error)
+	// Fetch reads pending rows of some partitions, for each request one page, in the order of the requests. A page is
+	// in seq order and comes from one snapshot; one may serve all. An error is about all requests: there are no pages.
+	// It writes nothing, locks nothing and needs no lease: what a stale owner reads it cannot announce.
+	Fetch(ctx context.Context, reqs []FetchRequest) ([]Page, error)
 
-	// Step settles what is finished and announces what goes next, in one fenced transaction.
-	Step(ctx context.Context, owner string, c Change) error
+	// Step settles what is finished and announces what goes next, for some partitions in one fenced transaction: all
+	// changes or none. There is at most one change for a partition. The leases are locked in the order of their
+	// partitions; when the fence refuses one of them, nothing is written and the error is ErrLeaseNotOwned.
+	Step(ctx context.Context, owner string, changes []Change) error
 
 	Close() error
 }
@@ -115,7 +118,8 @@ type Block struct {
 	Seq int64
 }
 
-// FetchRequest says what to read: pending rows with seq > After, not in Known, whose key is NULL or not in Exclude.
+// FetchRequest says what to read of one partition: pending rows with seq > After, not in Known, whose key is NULL or not in
+// Exclude. A seq is of one row and a key of one partition, so that a source may put the lists of several requests together.
 type FetchRequest struct {
 	Part    int
 	After   int64
@@ -144,7 +148,7 @@ type Horizon struct {
 	Oldest, Next int64
 }
 
-// Change is one transaction on one partition. Announce and settle share it in steady flow; either may be empty.
+// Change is what a transaction does to one partition. Announce and settle share it in steady flow; either may be empty.
 type Change struct {
 	Lease Lease
 	// Settle lists what became of rows. Each is written only WHERE state = 'pending' AND deliveries = Deliveries;

@@ -116,9 +116,9 @@ func (m *machine) claimGate(now time.Duration) {
 	}
 }
 
-// stepping reports whether some partition has a step under way, and so cannot form a batch now.
+// stepping reports whether a step is under way, for which some partition cannot form a batch now.
 func (m *machine) stepping() bool {
-	return slices.ContainsFunc(m.parts, func(p *partition) bool { return p.stepping })
+	return m.steps != (lanes{}) || slices.ContainsFunc(m.parts, func(p *partition) bool { return p.stepping })
 }
 
 // endCareful gives the send gate back.

@@ -66,13 +66,16 @@ func (r *runner) startOne(o op) {
 		})
 	case opFetch:
 		r.call(func(ctx context.Context) func(time.Duration) {
-			page, err := c.Source.Fetch(ctx, o.req)
-			return func(now time.Duration) { m.fetched(o.p, page, err, now) }
+			pages, err := c.Source.Fetch(ctx, o.reqs)
+			if err == nil && len(pages) != len(o.reqs) {
+				err = fmt.Errorf("the source gave %d pages for %d requests", len(pages), len(o.reqs))
+			}
+			return func(now time.Duration) { m.fetched(o, pages, err, now) }
 		})
 	case opStep:
 		r.call(func(ctx context.Context) func(time.Duration) {
-			err := c.Source.Step(ctx, c.Owner, o.change)
-			return func(now time.Duration) { m.stepped(o.p, err, now) }
+			err := c.Source.Step(ctx, c.Owner, o.changes)
+			return func(now time.Duration) { m.stepped(o, err, now) }
 		})
 	case opDeliver:
 		r.deliver(o)

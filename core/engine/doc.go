@@ -10,6 +10,7 @@
 // one at a time and shows what breaks.
 //
 //	leases.go     take, renew, share, hand over
+//	group.go      which partitions share a call of the source
 //	partition.go  a partition's memory, and the keys that wait
 //	read.go       reading into it, the floor
 //	pick.go       which rows go together
@@ -60,6 +61,19 @@
 //
 // A call of unknown outcome (it failed, timed out, was cancelled) is written down like any other: deliveries rises, so the next
 // send knows of this one.
+//
+// # Several partitions a call
+//
+// All rules are a partition's own; only the calls of the source carry several. A read and a step of few rows cost about the same
+// for one partition as for sixty-four, and thousands of them a second slow down whoever else uses the database. So at most two of
+// each kind run at a time, and what becomes ready meanwhile goes together in the next. Idle partitions, whose polls come due within
+// half a pause of one another, are read together. A partition that fills a call by itself has calls of its own, eight of a kind.
+//
+// A group that the fence refused has written nothing, and nobody knows which lease it was: each partition tries alone, at once. That
+// is no repeat, and only one that is refused alone is in doubt. After an unknown outcome each partition repeats its own change,
+// alone: copies of it may come in any company and order, since a group's changes have nothing to do with each other. So it is with a
+// read that failed. A partition whose calls hang, because somebody keeps a lock, holds up those in the same call for that
+// call's deadline, once; after that they go on without it until it succeeds alone.
 //
 // # Two kinds of failure
 //

@@ -89,18 +89,18 @@ func (f *faultySource) Blocking(ctx context.Context, part int, dead bool) ([]cor
 	return f.Source.Blocking(ctx, part, dead)
 }
 
-func (f *faultySource) Fetch(ctx context.Context, req core.FetchRequest) (core.Page, error) {
+func (f *faultySource) Fetch(ctx context.Context, reqs []core.FetchRequest) ([]core.Page, error) {
 	if err := f.enter(ctx, "fetch"); err != nil {
-		return core.Page{}, err
+		return nil, err
 	}
-	return f.Source.Fetch(ctx, req)
+	return f.Source.Fetch(ctx, reqs)
 }
 
-func (f *faultySource) Step(ctx context.Context, owner string, c core.Change) error {
+func (f *faultySource) Step(ctx context.Context, owner string, changes []core.Change) error {
 	if err := f.enter(ctx, "step"); err != nil {
 		return err
 	}
-	return f.Source.Step(ctx, owner, c)
+	return f.Source.Step(ctx, owner, changes)
 }
 
 func (f *faultySource) Leave(ctx context.Context, owner string) error {

@@ -53,7 +53,7 @@ func TestSuspectsOfOneConnectorDoNotStarveAnother(t *testing.T) {
 			for _, r := range w.source.Rows() {
 				seqs = append(seqs, r.Seq)
 			}
-			if err := w.source.Step(t.Context(), "dead", core.Change{Lease: got[0].Lease, Announce: []core.Announcement{{Batch: 1, Seqs: seqs}}}); err != nil {
+			if err := w.source.Step(t.Context(), "dead", []core.Change{{Lease: got[0].Lease, Announce: []core.Announcement{{Batch: 1, Seqs: seqs}}}}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(2 * time.Second)

@@ -169,7 +169,7 @@ func (w *world) dies(id string) {
 		w.t.Fatal(got, err)
 	}
 	announce := []core.Announcement{{Batch: 1, Seqs: []int64{w.row(id).Seq}}}
-	if err := w.source.Step(w.t.Context(), "dies", core.Change{Lease: got[0].Lease, Announce: announce}); err != nil {
+	if err := w.source.Step(w.t.Context(), "dies", []core.Change{{Lease: got[0].Lease, Announce: announce}}); err != nil {
 		w.t.Fatal(err)
 	}
 	time.Sleep(time.Second)

@@ -159,12 +159,14 @@ func TestAPersonsChangeDuringAReadingFromTheStartIsSeenSoon(t *testing.T) {
 // farSource says of every row that it is due in the far future.
 type farSource struct{ *faultySource }
 
-func (f *farSource) Fetch(ctx context.Context, req core.FetchRequest) (core.Page, error) {
-	page, err := f.faultySource.Fetch(ctx, req)
-	for i := range page.Rows {
-		page.Rows[i].Wait = math.MaxInt64
+func (f *farSource) Fetch(ctx context.Context, reqs []core.FetchRequest) ([]core.Page, error) {
+	pages, err := f.faultySource.Fetch(ctx, reqs)
+	for _, page := range pages {
+		for i := range page.Rows {
+			page.Rows[i].Wait = math.MaxInt64
+		}
 	}
-	return page, err
+	return pages, err
 }
 
 func TestRowsDueInTheFarFutureCostNoReadings(t *testing.T) {

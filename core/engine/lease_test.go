@@ -173,9 +173,13 @@ func (s *slowSource) Release(ctx context.Context, owner string, l core.Lease) er
 	return err
 }
 
-func (s *slowSource) Step(ctx context.Context, owner string, c core.Change) error {
-	s.settled = max(s.settled, len(c.Settle))
-	return s.Source.Step(ctx, owner, c)
+func (s *slowSource) Step(ctx context.Context, owner string, changes []core.Change) error {
+	settled := 0
+	for _, c := range changes {
+		settled += len(c.Settle)
+	}
+	s.settled = max(s.settled, settled)
+	return s.Source.Step(ctx, owner, changes)
 }
 
 // leaseObserver counts what became of leases.

@@ -42,6 +42,8 @@ type machine struct {
 
 	valve     valve
 	inFlight  int // batches announced or being announced, and not answered
+	reads     lanes
+	steps     lanes
 	careful   *batch
 	claimed   bool // the send gate is held or waited for
 	owed      bool // a normal batch goes before the next careful one
@@ -73,6 +75,8 @@ type rulesOff struct {
 	gateEarly     bool // the gate is given back at the answer
 	handOver      bool // a partition is released with batches in flight
 	deadline      bool // sends go on past the local deadline
+	refusedApart  bool // a refused step leaves the leases of all its partitions in doubt
+	repeatAll     bool // of a step of unknown outcome only the first partition's change is repeated
 }
 
 func newMachine(c *Connector, r *rand.Rand) *machine {
@@ -87,18 +91,25 @@ func newMachine(c *Connector, r *rand.Rand) *machine {
 
 // next returns what to do now and when to ask again if nothing happens before.
 func (m *machine) next(now time.Duration) ([]op, time.Duration) {
-	m.ops, m.alarm = nil, never
+	m.alarm = never
 	m.leases(now)
-	if n := len(m.parts); n > 0 {
-		m.turn = (m.turn + 1) % n
-		for i := range n {
-			m.work(m.parts[(m.turn+i)%n], now)
-		}
+	parts := m.working(now)
+	m.read(parts, now)
+	for _, p := range parts {
+		m.send(p, now)
 	}
+	m.step(parts, now)
 	m.gate.pass(m)
 	m.claimGate(now)
 	m.tellLosses(now)
-	return m.ops, m.alarm
+	return m.handOut(), m.alarm
+}
+
+// handOut gives what is to be done, also what a report asked for: a lease that turns out to be lost cancels its calls.
+func (m *machine) handOut() []op {
+	ops := m.ops
+	m.ops = nil
+	return ops
 }
 
 func (m *machine) do(o op) { m.ops = append(m.ops, o) }
@@ -112,32 +123,26 @@ func (m *machine) at(t, now time.Duration) bool {
 	return false
 }
 
-// work lets one partition do what it can.
-func (m *machine) work(p *partition, now time.Duration) {
-	if !p.suspended && !m.off.deadline && m.at(p.deadline, now) {
-		m.suspend(p, now, "its deadline passed without a confirmed renewal")
+// working lists the partitions whose leases are not in doubt, the one whose turn it is first.
+func (m *machine) working(now time.Duration) []*partition {
+	n := len(m.parts)
+	if n == 0 {
+		return nil
 	}
-	if p.suspended {
-		if b := m.careful; b != nil && b.p == p && m.at(p.deadline, now) && b.stage != sending {
+	m.turn = (m.turn + 1) % n
+	parts := make([]*partition, 0, n)
+	for i := range n {
+		p := m.parts[(m.turn+i)%n]
+		if !p.suspended && !m.off.deadline && m.at(p.deadline, now) {
+			m.suspend(p, now, "its deadline passed without a confirmed renewal")
+		}
+		if !p.suspended {
+			parts = append(parts, p)
+		} else if b := m.careful; b != nil && b.p == p && m.at(p.deadline, now) && b.stage != sending {
 			m.endCareful()
 		}
-		return
 	}
-	if !p.releasing {
-		m.read(p, now)
-		switch {
-		case p.stepping:
-		case p.step != nil: // of unknown outcome
-			if m.at(p.step.retryAt, now) {
-				m.issue(p, now)
-			}
-		case m.makeStep(p, now):
-		case (p.draining || m.draining) && (len(p.batches) == 0 || m.off.handOver) && !p.reading:
-			p.releasing = true
-			m.do(opRelease{p})
-		}
-	}
-	m.send(p, now)
+	return parts
 }
 
 // room is how many more rows and bytes may be read into p's memory. The connector's budget, twice what can be in
@@ -199,6 +204,7 @@ func (m *machine) wake(now time.Duration) {
 	for _, p := range m.parts {
 		p.nextRead = min(p.nextRead, now)
 		p.idle = m.policy.PollMin
+		p.woken = p.reading // what was committed may not be in the page that is on its way
 	}
 }
 
@@ -208,11 +214,10 @@ func (m *machine) drain() { m.draining = true }
 // hurry cuts the drain short: running calls are cancelled and settled as unknown.
 func (m *machine) hurry() []op {
 	m.draining = true
-	m.ops = nil
 	for _, p := range m.parts {
 		m.cancelCalls(p)
 	}
-	return m.ops
+	return m.handOut()
 }
 
 // finished reports whether a drain has nothing left to do.

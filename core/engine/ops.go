@@ -23,13 +23,13 @@ type (
 	opBlocking struct{ p *partition }
 	// opFetch → fetched.
 	opFetch struct {
-		p   *partition
-		req core.FetchRequest
+		group
+		reqs []core.FetchRequest // one for each partition
 	}
 	// opStep → stepped.
 	opStep struct {
-		p      *partition
-		change core.Change
+		group
+		changes []core.Change // one for each partition
 	}
 	// opDeliver → delivered. The call must end by deadline and when it is cancelled.
 	opDeliver struct {

@@ -73,7 +73,9 @@ type partition struct {
 	nextRead  time.Duration
 	readAgain time.Duration // not before, after a failed read
 	idle      time.Duration // present pause between reads that find nothing
-	readSince time.Duration // when the running read began
+	woken     bool          // something may have been committed since the running read began
+	readAlone bool          // its last read failed
+	expect    int           // rows that the next read will find, as far as the last one tells
 	crowd     int           // how often the limit of a read is doubled, see take
 }
 
@@ -111,7 +113,7 @@ func newPartition(l core.Lease, deadline time.Duration) *partition {
 		lease: l, deadline: deadline,
 		rows: map[int64]*entry{}, keys: map[string]*keyState{}, batches: map[int64]*batch{}, trouble: map[int64]failedCalls{},
 		behind: map[string]time.Duration{}, blocked: map[string]int64{}, waiting: map[int64]time.Duration{},
-		ready: never, scanning: true, needBlock: true, scanAt: never,
+		ready: never, scanning: true, needBlock: true, scanAt: never, expect: stepRows,
 	}
 }
 

@@ -8,18 +8,54 @@ import (
 	"github.com/connectd/connectd/core"
 )
 
-// read issues the next read of p if one is due and there is room for it.
-func (m *machine) read(p *partition, now time.Duration) {
-	if p.draining || m.draining || p.reading {
-		return
+// read issues the reads that are due. Those that will find little go together, and those that come due soon go along.
+func (m *machine) read(parts []*partition, now time.Duration) {
+	var due, soon []*partition
+	for _, p := range parts {
+		switch m.readTurn(p, now) {
+		case readNow:
+			switch {
+			case p.readAlone:
+				m.fetch(group{parts: []*partition{p}}, now)
+			case p.expect < fullCall:
+				due = append(due, p)
+			case m.reads.full < fullCalls:
+				m.fetch(group{parts: []*partition{p}, lane: &m.reads.full}, now)
+			}
+		case readSoon:
+			soon = append(soon, p)
+		}
+	}
+	for len(due) > 0 && m.reads.light < lightCalls {
+		g := append(due, soon...)
+		g = g[:min(len(g), groupParts)]
+		soon = soon[max(len(g)-len(due), 0):]
+		due = due[min(len(due), len(g)):]
+		m.fetch(group{parts: slices.Clone(g), lane: &m.reads.light}, now)
+	}
+}
+
+// turn is whether a partition is to be read.
+type turn int
+
+const (
+	notYet   turn = iota
+	readNow       // it is due
+	readSoon      // its poll comes within half its pause: it goes along with others and saves a call of its own
+)
+
+// readTurn says whether p is to be read and there is room for it; what comes before the rows it issues.
+func (m *machine) readTurn(p *partition, now time.Duration) turn {
+	if p.draining || m.draining || p.releasing || p.reading {
+		return notYet
 	}
 	rows, bytes := m.room(p)
 	if rows < max(m.rowShare()/4, 1) || bytes <= 0 {
 		m.lastRead = now // memory is full: there is no need to read
-		return
+		return notYet
 	}
 	if !m.at(p.readAgain, now) {
-		return
+		return notYet
 	}
 	if !p.scanning {
 		if due, at := p.scanDue(now); due {
@@ -30,13 +66,24 @@ func (m *machine) read(p *partition, now time.Duration) {
 	}
 	switch {
 	case p.needBlock && m.policy.Ordered:
+		p.reading = true
 		m.do(opBlocking{p})
+		return notYet
 	case p.scanning || m.at(p.nextRead, now):
-		m.do(opFetch{p, m.request(p)})
-	default:
-		return
+		return readNow
+	case p.nextRead-now <= p.idle/2 && p.expect < fullCall && !p.readAlone:
+		return readSoon
 	}
-	p.reading, p.readSince = true, now
+	return notYet
+}
+
+// fetch issues one read for a group's partitions.
+func (m *machine) fetch(g group, now time.Duration) {
+	o := opFetch{group: m.begun(g, now), reqs: make([]core.FetchRequest, len(g.parts))}
+	for i, p := range g.parts {
+		p.reading, p.woken, o.reqs[i] = true, false, m.request(p)
+	}
+	m.do(o)
 }
 
 // blocking reports the answer of opBlocking.
@@ -52,14 +99,21 @@ func (m *machine) blocking(p *partition, blocks []core.Block, err error, now tim
 	}
 }
 
-// fetched reports the answer of opFetch.
-func (m *machine) fetched(p *partition, page core.Page, err error, now time.Duration) {
-	p.reading = false
-	m.obs.Read(len(page.Rows), now-p.readSince, err)
-	if m.readFailed(p, "fetch", err, now) || p.lost {
-		return
+// fetched reports the answer of opFetch. After a failure each partition is read alone until that succeeds, so that one that
+// cannot be read stops no other.
+func (m *machine) fetched(o opFetch, pages []core.Page, err error, now time.Duration) {
+	o.ended()
+	rows := 0
+	for _, page := range pages {
+		rows += len(page.Rows)
 	}
-	m.take(p, page, now)
+	m.obs.Read(rows, now-o.began, err)
+	for i, p := range o.parts {
+		p.reading, p.readAlone = false, err != nil
+		if !m.readFailed(p, "fetch", err, now) && !p.lost {
+			m.take(p, pages[i], now)
+		}
+	}
 }
 
 func (m *machine) readFailed(p *partition, call string, err error, now time.Duration) bool {
@@ -186,10 +240,13 @@ func (m *machine) take(p *partition, page core.Page, now time.Duration) {
 	}
 	p.high = max(p.high, p.pos)
 	p.raiseFloor(page.Horizon, end, now)
+	if p.expect = len(page.Rows); page.More {
+		p.expect = max(p.expect, fullCall)
+	}
 	switch {
 	case stuck:
 		p.nextRead = now + m.policy.PollMin
-	case page.More || p.scanning:
+	case page.More || p.scanning || p.woken:
 		p.nextRead = now
 	case taken > 0:
 		p.idle = m.policy.PollMin

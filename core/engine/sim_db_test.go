@@ -13,6 +13,7 @@ import (
 // dbOff switches off rules that live in the database's statements.
 type dbOff struct {
 	fence        bool // a settlement or announcement under a lost lease is carried out
+	wholeGroup   bool // of a step, what the fence does not refuse is carried out
 	guard        bool // a settlement does not look at deliveries
 	blockFirst   bool // rows are read before the blocked keys
 	releaseClean bool // a release deletes the inflight rows
@@ -38,13 +39,21 @@ func (c *simConn) acquire(limit int, d time.Duration) []core.Acquired {
 	return got
 }
 
+// leaseRunsOut ends one of the worker's leases before its time: the fence is the first to tell.
+func (c *simConn) leaseRunsOut() {
+	if n := len(c.m.parts); n > 0 {
+		c.w.napped = true
+		c.source.Renew(context.Background(), c.w.owner, []core.Lease{c.m.parts[c.w.s.rng.IntN(n)].lease}, 0)
+	}
+}
+
 func (c *simConn) release(p *partition) error {
 	if c.w.s.sc.dbOff.releaseClean {
 		var done []core.Finished
 		for _, in := range c.source.Inflight(p.lease.Part) {
 			done = append(done, core.Finished{Batch: in.Batch})
 		}
-		_ = c.source.Step(context.Background(), c.w.owner, core.Change{Lease: p.lease, Finished: done})
+		_ = c.source.Step(context.Background(), c.w.owner, []core.Change{{Lease: p.lease, Finished: done}})
 	}
 	return c.source.Release(context.Background(), c.w.owner, p.lease)
 }
@@ -52,16 +61,23 @@ func (c *simConn) release(p *partition) error {
 // readAhead reads rows before the blocked keys are read, for the rule that it must be the other way round.
 func (c *simConn) readAhead(p *partition) {
 	if c.w.s.sc.dbOff.blockFirst {
-		c.ahead[p.lease.Part], _ = c.source.Fetch(context.Background(), core.FetchRequest{Part: p.lease.Part, Limit: 1000})
+		pages, _ := c.source.Fetch(context.Background(), []core.FetchRequest{{Part: p.lease.Part, Limit: 1000}})
+		c.ahead[p.lease.Part] = pages[0]
 	}
 }
 
-func (c *simConn) fetch(req core.FetchRequest) core.Page {
-	page, _ := c.source.Fetch(context.Background(), req)
-	ahead, ok := c.ahead[req.Part]
-	if !ok {
-		return page
+func (c *simConn) fetch(reqs []core.FetchRequest) []core.Page {
+	pages, _ := c.source.Fetch(context.Background(), reqs)
+	for i, req := range reqs {
+		if ahead, ok := c.ahead[req.Part]; ok {
+			pages[i] = c.insteadOf(pages[i], ahead, req)
+		}
 	}
+	return pages
+}
+
+// insteadOf gives a page the rows that were read ahead.
+func (c *simConn) insteadOf(page, ahead core.Page, req core.FetchRequest) core.Page {
 	delete(c.ahead, req.Part)
 	page.Rows, page.More = nil, true
 	for _, r := range ahead.Rows {
@@ -73,29 +89,67 @@ func (c *simConn) fetch(req core.FetchRequest) core.Page {
 	return page
 }
 
-func (c *simConn) step(change core.Change) error {
+// held tells of which changes the fence would let each by itself.
+func (c *simConn) held(changes []core.Change) map[core.Lease]bool {
+	held := map[core.Lease]bool{}
+	for _, change := range changes {
+		l := change.Lease
+		held[l] = c.w.s.owns(c, l.Part, l.Epoch)
+	}
+	return held
+}
+
+func (c *simConn) step(changes []core.Change) error {
 	owner := c.w.owner
 	off := c.w.s.sc.dbOff
+	changes = slices.Clone(changes)
 	if off.fence {
-		if o, epoch, _ := c.source.Lease(change.Lease.Part); o != "" {
-			owner, change.Lease.Epoch = o, epoch
-			c.source.Renew(context.Background(), owner, []core.Lease{change.Lease}, time.Minute)
+		for i := range changes {
+			l := &changes[i].Lease
+			if o, epoch, _ := c.source.Lease(l.Part); o != "" {
+				l.Epoch = epoch
+				c.source.Renew(context.Background(), o, []core.Lease{*l}, time.Minute)
+			}
 		}
 	}
 	if off.guard {
-		settle := append([]core.Settlement(nil), change.Settle...)
-		for i := range settle {
-			if r, ok := c.source.Row(settle[i].Seq); ok {
-				settle[i].Deliveries = r.Deliveries
-			}
+		for i := range changes {
+			changes[i].Settle = c.unguarded(changes[i].Settle)
 		}
-		change.Settle = settle
 	}
-	err := c.source.Step(context.Background(), owner, change)
+	switch {
+	case off.fence:
+		for _, change := range changes {
+			o, _, _ := c.source.Lease(change.Lease.Part)
+			_ = c.commit(o, []core.Change{change})
+		}
+		return nil
+	case off.wholeGroup && len(changes) > 1:
+		held := c.held(changes)
+		changes = slices.DeleteFunc(changes, func(change core.Change) bool { return !held[change.Lease] })
+	}
+	return c.commit(owner, changes)
+}
+
+func (c *simConn) commit(owner string, changes []core.Change) error {
+	err := c.source.Step(context.Background(), owner, changes)
 	if err == nil {
-		c.w.s.checkSettled(c.table, change)
+		for _, change := range changes {
+			c.w.s.checkSettled(c.table, change)
+		}
 	}
 	return err
+}
+
+// unguarded gives settlements the deliveries that the rows have.
+func (c *simConn) unguarded(list []core.Settlement) []core.Settlement {
+	settle := slices.Clone(list)
+	for i := range settle {
+		if r, ok := c.source.Row(settle[i].Seq); ok {
+			settle[i].Deliveries = r.Deliveries
+		}
+	}
+	return settle
 }
 
 // scheduleFaults plans the kills, pauses, comings and goings of the run, and what people do.
@@ -122,6 +176,7 @@ func (s *sim) scheduleFaults() {
 		}
 	})
 	each(s.sc.joins, func(*simWorker) { s.startWorker() })
+	each(s.sc.expiries, func(w *simWorker) { w.conns[s.rng.IntN(len(w.conns))].leaseRunsOut() })
 	for range s.sc.operators {
 		s.after(s.upTo(length+2*time.Minute), s.operate)
 	}

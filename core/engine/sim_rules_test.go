@@ -49,6 +49,15 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		{"a release leaves inflight rows alone", func(sc *scenario) {
 			sc.dbOff.releaseClean, sc.off.handOver, sc.workers, sc.partitions, sc.joins, sc.drains = true, true, 3, 4, 3, 3
 		}},
+		{"a refused group leaves no lease in doubt but those refused alone", func(sc *scenario) {
+			sc.off.refusedApart, sc.partitions, sc.expiries = true, 4, 20
+		}},
+		{"each partition of a group of unknown outcome repeats its change", func(sc *scenario) {
+			sc.off.repeatAll, sc.partitions, sc.workers, sc.lost, sc.late, sc.flaky = true, 4, 1, 0.2, 0.2, 0.4
+		}},
+		{"all changes of a group or none", func(sc *scenario) {
+			sc.dbOff.wholeGroup, sc.partitions, sc.pauses, sc.fail, sc.workers = true, 4, 10, 0.1, 3
+		}},
 		{"a timeout counts only when the sink is healthy", func(sc *scenario) {
 			sc.hangAlways, sc.outageAt, sc.outage, sc.seconds, sc.timeout = true, 5*time.Second, 3*time.Minute, 200, time.Second
 		}},

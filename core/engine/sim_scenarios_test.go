@@ -27,6 +27,7 @@ type scenario struct {
 	fail, lost, late, lostCall       float64 // the database's and the sink's calls
 	kills, pluginKills               int
 	pauses, drains, joins, operators int
+	expiries                         int // of single leases, before their time
 	throttle                         float64
 	sinkScope                        float64       // of the refusals of flaky rows
 	oneByOne                         bool          // as a sink prefers it that sends record by record
@@ -103,7 +104,7 @@ func (sc scenario) harmless() bool {
 
 // scenarios are what the engine must survive.
 func scenarios() []scenario {
-	base := scenario{workers: 2, partitions: 2, rows: 50, keys: 8, unkeyed: 0.2, rollback: 0.1}
+	base := scenario{workers: 2, partitions: 4, rows: 50, keys: 8, unkeyed: 0.2, rollback: 0.1}
 	with := func(name string, change func(*scenario)) scenario {
 		sc := base
 		sc.name = name
@@ -152,6 +153,12 @@ func scenarios() []scenario {
 		with("one record a call, outage, refusing", func(sc *scenario) {
 			sc.oneByOne, sc.rows, sc.keys, sc.refusing, sc.outageAt, sc.outage, sc.seconds = true, 150, 100, true, 5*time.Second, 20*time.Second, 60
 		}),
+		with("many partitions a worker", func(sc *scenario) {
+			sc.partitions, sc.rows, sc.expiries, sc.pauses, sc.joins, sc.fail, sc.lost, sc.late, sc.flaky, sc.bad, sc.operators = 12, 150, 10, 4, 1, 0.03, 0.08, 0.08, 0.1, 0.05, 10
+		}),
+		with("many partitions a worker, hold", func(sc *scenario) {
+			sc.partitions, sc.rows, sc.pauses, sc.kills, sc.lost, sc.late, sc.lostCall, sc.hold, sc.operators = 12, 150, 4, 2, 0.05, 0.05, 0.03, true, 60
+		}),
 		with("unordered", func(sc *scenario) { sc.unordered, sc.flaky, sc.kills, sc.lost = true, 0.3, 2, 0.05 }),
 	}
 }
@@ -167,7 +174,7 @@ func anything(seed uint64) scenario {
 	}
 	yes := func(p float64) bool { return r.Float64() < p }
 	sc := scenario{
-		name: "anything", workers: 1 + r.IntN(3), partitions: 1 + r.IntN(3), tables: 1 + r.IntN(2), rows: 20 + r.IntN(50),
+		name: "anything", workers: 1 + r.IntN(3), partitions: 1 + r.IntN(6), tables: 1 + r.IntN(2), rows: 20 + r.IntN(50),
 		keys: 1 + r.IntN(12), unkeyed: some(0.7, 0.4), batch: 1 + r.IntN(5), inFlight: 1 + r.IntN(4),
 		hold: yes(0.3), block: yes(0.3), unordered: yes(0.1),
 		fail: some(0.5, 0.15), lost: some(0.5, 0.15), late: some(0.5, 0.1), lostCall: some(0.5, 0.1),

@@ -35,6 +35,7 @@ type sim struct {
 	settled   map[batchID]bool    // batches that were settled
 	deaths    map[batchID][]rowID // by lease (batch 0): what its worker was sending when it died
 	inserted  int
+	groups    simGroups
 	quiet     bool // no more faults
 	violation error
 }
@@ -409,9 +410,14 @@ func (c *simConn) do(o op) {
 		c.call(false, func() { blocks, _ = c.source.Blocking(ctx, o.p.lease.Part, s.sc.block) },
 			func(err error) { m.blocking(o.p, blocks, err, now()) })
 	case opFetch:
-		var page core.Page
-		c.call(false, func() { page = c.fetch(o.req) },
-			func(err error) { m.fetched(o.p, page, err, now()) })
+		var pages []core.Page
+		c.call(false, func() { pages = c.fetch(o.reqs) },
+			func(err error) {
+				if err != nil {
+					pages = nil
+				}
+				m.fetched(o, pages, err, now())
+			})
 	case opStep:
 		c.doStep(o)
 	case opDeliver:
@@ -425,10 +431,21 @@ func (c *simConn) do(o op) {
 
 func (c *simConn) doStep(o opStep) {
 	var refused error
-	c.call(true, func() { refused = c.step(o.change) }, func(err error) {
+	var held map[core.Lease]bool
+	c.call(true, func() { held, refused = c.held(o.changes), c.step(o.changes) }, func(err error) {
 		if err == nil {
 			err = refused
 		}
-		c.m.stepped(o.p, err, c.w.local())
+		c.w.s.groups.note(len(o.parts), err)
+		doubted := map[*partition]bool{}
+		for _, p := range o.parts {
+			doubted[p] = p.suspended || p.lost
+		}
+		c.m.stepped(o, err, c.w.local())
+		for _, p := range o.parts {
+			if p.suspended && !doubted[p] && held[p.lease] {
+				c.w.s.fail("G5: the lease of partition %d is in doubt for that of another one", p.lease.Part)
+			}
+		}
 	})
 }

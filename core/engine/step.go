@@ -8,24 +8,70 @@ import (
 	"github.com/connectd/connectd/core"
 )
 
-// step is one announce-and-settle transaction on its way. It is built once and repeated unchanged until its outcome
-// is known: nobody can tell whether a copy whose answer was lost has run, or will run yet.
+// step is a partition's part of an announce-and-settle transaction on its way. It is built once and repeated unchanged until
+// its outcome is known: nobody can tell whether a copy whose answer was lost has run, or will run yet. A first try may be
+// in one transaction with those of other partitions; after that it goes alone, so that one that cannot succeed stops no other.
 type step struct {
 	change   core.Change
 	settled  []*batch
 	verdicts map[*batch][]verdict
 	announce []*batch
-	tries    int
 	retryAt  time.Duration
-	began    time.Duration
 }
 
-// stepRows is how many settled rows end a step: it must be done within the source's call timeout, or its unchanged repeats
-// never are.
+// stepRows is how many settled rows end a step, of one partition or of several: it must be done within the source's call
+// timeout, or its unchanged repeats never are.
 const stepRows = 5000
 
-// makeStep builds and issues p's next step if there is anything to settle or to announce.
+// step issues what the partitions have to settle and to announce, and releases those that are handed over.
+func (m *machine) step(parts []*partition, now time.Duration) {
+	var together []*partition
+	rows := 0
+	flush := func() {
+		if len(together) > 0 {
+			m.issue(group{parts: together, lane: &m.steps.light}, now)
+		}
+		together, rows = nil, 0
+	}
+	for _, p := range parts {
+		full := p.answered() >= fullCall
+		switch {
+		case p.releasing || p.stepping:
+		case p.step != nil: // refused in company, or of unknown outcome
+			if m.at(p.step.retryAt, now) {
+				m.issue(group{parts: []*partition{p}}, now)
+			}
+		case full && m.steps.full < fullCalls && m.makeStep(p, now):
+			m.issue(group{parts: []*partition{p}, lane: &m.steps.full}, now)
+		case !full && m.steps.light < lightCalls && m.makeStep(p, now):
+			together = append(together, p)
+			if rows += len(p.step.change.Settle); len(together) == groupParts || rows >= stepRows-fullCall {
+				flush()
+			}
+		case (p.draining || m.draining) && (len(p.batches) == 0 || m.off.handOver) && !p.reading:
+			p.releasing = true
+			m.do(opRelease{p})
+		}
+	}
+	flush()
+}
+
+// answered is how many rows of p wait to be settled.
+func (p *partition) answered() int {
+	n := 0
+	for _, b := range p.batches {
+		if b.stage == answered {
+			n += len(b.entries)
+		}
+	}
+	return n
+}
+
+// makeStep builds p's next step if there is anything to settle or to announce.
 func (m *machine) makeStep(p *partition, now time.Duration) bool {
+	if len(p.rows) == 0 && len(p.batches) == 0 {
+		return false
+	}
 	if p.unsendable > 0 && !p.draining && !m.draining {
 		m.refuse(p)
 	}
@@ -59,7 +105,6 @@ func (m *machine) makeStep(p *partition, now time.Duration) bool {
 		return false
 	}
 	p.step = s
-	m.issue(p, now)
 	return true
 }
 
@@ -79,45 +124,49 @@ func (m *machine) settle(s *step, b *batch, now time.Duration) {
 	}
 }
 
-// issue sends p's step, for the first time or again.
-func (m *machine) issue(p *partition, now time.Duration) {
-	if p.step.tries++; p.step.tries > 1 {
-		for _, b := range p.step.announce {
-			b.repeated = true
+// issue sends the steps of a group's partitions as one transaction.
+func (m *machine) issue(g group, now time.Duration) {
+	o := opStep{group: m.begun(g, now), changes: make([]core.Change, len(g.parts))}
+	for i, p := range g.parts {
+		p.stepping, o.changes[i] = true, p.step.change
+		if m.off.announce {
+			for _, b := range p.step.announce {
+				b.stage, m.alarm = ready, now
+			}
 		}
 	}
-	p.stepping, p.step.began = true, now
-	m.do(opStep{p, p.step.change})
-	if m.off.announce {
-		for _, b := range p.step.announce {
-			b.stage = ready
-		}
-	}
+	m.do(o)
 }
 
-// stepped reports the answer of opStep.
-func (m *machine) stepped(p *partition, err error, now time.Duration) {
-	p.stepping = false
-	if p.lost {
-		return
-	}
-	m.obs.Stepped(now-p.step.began, err)
-	switch {
-	case err == nil:
-		m.sourceSaid("step", p.lease.Part, nil)
-		s := p.step
-		p.step = nil
-		m.apply(p, s, now)
-	case errors.Is(err, core.ErrLeaseNotOwned):
-		p.step.retryAt = now
-		if !p.suspended {
-			m.suspend(p, now, "a settlement was refused")
+// stepped reports the answer of opStep. A refused group is known to have written nothing, and which lease it was that is
+// not owned is not known: so each partition tries alone, and nobody's lease is in doubt for it.
+func (m *machine) stepped(o opStep, err error, now time.Duration) {
+	o.ended()
+	m.obs.Stepped(now-o.began, err)
+	refused := errors.Is(err, core.ErrLeaseNotOwned)
+	for i, p := range o.parts {
+		p.stepping = false
+		switch {
+		case p.lost:
+		case err == nil:
+			m.sourceSaid("step", p.lease.Part, nil)
+			s := p.step
+			p.step = nil
+			m.apply(p, s, now)
+		case refused:
+			p.step.retryAt = now
+			if !p.suspended && (len(o.parts) == 1 || m.off.refusedApart) {
+				m.suspend(p, now, "a settlement was refused")
+			}
+		case m.off.repeat || m.off.repeatAll && i > 0:
+			m.abandon(p, p.step)
+		default:
+			m.sourceSaid("step", p.lease.Part, err)
+			p.step.retryAt = now + m.pause("step", p.lease.Part)
+			for _, b := range p.step.announce { // this copy may run after the next
+				b.repeated = true
+			}
 		}
-	case m.off.repeat:
-		m.abandon(p, p.step)
-	default:
-		m.sourceSaid("step", p.lease.Part, err)
-		p.step.retryAt = now + m.pause("step", p.lease.Part)
 	}
 }
 

@@ -33,11 +33,21 @@ func (s *Source) Blocking(ctx context.Context, part int, dead bool) ([]core.Bloc
 	return blocks, nil
 }
 
-// Fetch reads one page. The records' payloads and headers are shared and must not be changed.
-func (s *Source) Fetch(ctx context.Context, req core.FetchRequest) (core.Page, error) {
+// Fetch reads all pages from one snapshot. The records' payloads and headers are shared and must not be changed.
+func (s *Source) Fetch(ctx context.Context, reqs []core.FetchRequest) ([]core.Page, error) {
 	if err := ctx.Err(); err != nil {
-		return core.Page{}, err
+		return nil, err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pages := make([]core.Page, len(reqs))
+	for i := range reqs {
+		pages[i] = s.page(&reqs[i])
+	}
+	return pages, nil
+}
+
+func (s *Source) page(req *core.FetchRequest) core.Page {
 	var exclude map[string]bool
 	if len(req.Exclude) > 0 {
 		exclude = make(map[string]bool, len(req.Exclude))
@@ -45,8 +55,6 @@ func (s *Source) Fetch(ctx context.Context, req core.FetchRequest) (core.Page, e
 			exclude[key] = true
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	page := core.Page{Horizon: &core.Horizon{Oldest: s.lastTx + 1, Next: s.lastTx + 1}}
 	if len(s.running) > 0 {
 		page.Horizon.Oldest = s.running[0]
@@ -75,19 +83,28 @@ func (s *Source) Fetch(ctx context.Context, req core.FetchRequest) (core.Page, e
 		page.Rows = append(page.Rows, out)
 		bytes += int64(r.rec.Size())
 	}
-	return page, nil
+	return page
 }
 
-// Step applies the change whole, or nothing of it when the fence refuses.
-func (s *Source) Step(ctx context.Context, owner string, c core.Change) error {
+// Step applies all changes, or none when the fence refuses one.
+func (s *Source) Step(ctx context.Context, owner string, changes []core.Change) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.owned(owner, c.Lease) {
-		return core.ErrLeaseNotOwned
+	for i := range changes {
+		if !s.owned(owner, changes[i].Lease) {
+			return core.ErrLeaseNotOwned
+		}
 	}
+	for i := range changes {
+		s.apply(owner, &changes[i])
+	}
+	return nil
+}
+
+func (s *Source) apply(owner string, c *core.Change) {
 	for i := range c.Settle {
 		s.settle(owner, &c.Settle[i])
 	}
@@ -108,7 +125,6 @@ func (s *Source) Step(ctx context.Context, owner string, c core.Change) error {
 			p.inflight = slices.Insert(p.inflight, i, in)
 		}
 	}
-	return nil
 }
 
 // find is the place of an inflight row, or where it would be.

@@ -33,11 +33,11 @@ func fetch(t *testing.T, s *Source, req core.FetchRequest) core.Page {
 	if req.Limit == 0 {
 		req.Limit = 1000
 	}
-	page, err := s.Fetch(t.Context(), req)
+	pages, err := s.Fetch(t.Context(), []core.FetchRequest{req})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return page
+	return pages[0]
 }
 
 func ids(rows []core.Row) string {
@@ -103,7 +103,7 @@ func TestASettledRowMayBecomePendingAgain(t *testing.T) {
 	for seq := int64(1); seq <= 3; seq++ {
 		change.Settle = append(change.Settle, core.Settlement{Seq: seq, State: core.Dead, Attempts: 1})
 	}
-	if err := s.Step(t.Context(), "me", change); err != nil {
+	if err := s.Step(t.Context(), "me", []core.Change{change}); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"c", "a"} {
@@ -130,7 +130,7 @@ func TestManySettledRowsCostAFetchNothing(t *testing.T) {
 	a, _ := s.Acquire(t.Context(), "me", 1, lease, false)
 	for seq := int64(1); seq < 1000; seq++ {
 		c := core.Change{Lease: a[0].Lease, Settle: []core.Settlement{{Seq: seq, State: core.Published}}}
-		if err := s.Step(t.Context(), "me", c); err != nil {
+		if err := s.Step(t.Context(), "me", []core.Change{c}); err != nil {
 			t.Fatal(err)
 		}
 	}

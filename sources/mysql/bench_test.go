@@ -12,6 +12,7 @@ import (
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/sources/mysql"
+	"github.com/connectd/connectd/sources/sourcetest"
 )
 
 const (
@@ -54,7 +55,7 @@ func BenchmarkFetch(b *testing.B) {
 	defer src.Close()
 	b.ReportAllocs()
 	for b.Loop() {
-		if page, err := src.Fetch(b.Context(), core.FetchRequest{Limit: 500}); err != nil || len(page.Rows) != 500 {
+		if page, err := sourcetest.Page(b.Context(), src, core.FetchRequest{Limit: 500}); err != nil || len(page.Rows) != 500 {
 			b.Fatal(len(page.Rows), err)
 		}
 	}
@@ -150,7 +151,7 @@ func drainAll(b *testing.B, src *mysql.Source) {
 func drainPart(b *testing.B, src *mysql.Source, l core.Lease) error {
 	change := core.Change{Lease: l}
 	for after, batch := int64(0), int64(1); ; batch++ {
-		page, err := src.Fetch(b.Context(), core.FetchRequest{Part: l.Part, After: after, Limit: 500})
+		page, err := sourcetest.Page(b.Context(), src, core.FetchRequest{Part: l.Part, After: after, Limit: 500})
 		if err != nil {
 			return err
 		}
@@ -165,7 +166,7 @@ func drainPart(b *testing.B, src *mysql.Source, l core.Lease) error {
 			next.Finished = []core.Finished{{Batch: batch}}
 			after = a.Seqs[len(a.Seqs)-1]
 		}
-		if err := src.Step(b.Context(), "me", change); err != nil {
+		if err := src.Step(b.Context(), "me", []core.Change{change}); err != nil {
 			return err
 		}
 		if change = next; len(page.Rows) == 0 {

@@ -207,15 +207,15 @@ func useIt(t *testing.T, cfg mysql.Config) {
 	taken, err := src.Acquire(ctx, "me", 100, time.Minute, false)
 	must(t, err)
 	for _, a := range taken {
-		page, err := src.Fetch(ctx, core.FetchRequest{Part: a.Lease.Part, Limit: 10})
+		page, err := sourcetest.Page(ctx, src, core.FetchRequest{Part: a.Lease.Part, Limit: 10})
 		must(t, err)
 		for i, r := range page.Rows {
 			batch, settle := int64(i+1), core.Settlement{Seq: r.Record.Seq, State: core.Published}
 			if i == 1 {
 				settle.State, settle.Failure = core.Dead, &core.Failure{Code: "x"}
 			}
-			must(t, src.Step(ctx, "me", core.Change{Lease: a.Lease, Announce: []core.Announcement{{Batch: batch, Seqs: []int64{r.Record.Seq}}}}))
-			must(t, src.Step(ctx, "me", core.Change{Lease: a.Lease, Settle: []core.Settlement{settle}, Finished: []core.Finished{{Batch: batch, Keep: i == 1}}}))
+			must(t, src.Step(ctx, "me", []core.Change{{Lease: a.Lease, Announce: []core.Announcement{{Batch: batch, Seqs: []int64{r.Record.Seq}}}}}))
+			must(t, src.Step(ctx, "me", []core.Change{{Lease: a.Lease, Settle: []core.Settlement{settle}, Finished: []core.Finished{{Batch: batch, Keep: i == 1}}}}))
 		}
 	}
 	must(t, src.Retry(ctx, "b", "me"))

@@ -13,7 +13,7 @@ func (src *Source) Explain(ctx context.Context) (string, error) {
 	var plan string
 	err := src.try(ctx, "explain", func() error {
 		var err error
-		plan, err = src.explain(ctx, src.text.fetch(0, 0, []int64{1, 2}, 0, 500))
+		plan, err = src.explain(ctx, src.text.fetch(0, 0, 0, []int64{1, 2}, 0, 500))
 		return err
 	})
 	return plan, err

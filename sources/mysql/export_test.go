@@ -1,13 +1,16 @@
 package mysql
 
-import "context"
+import (
+	"context"
+	"fmt"
+)
 
 // Repeated is how many transactions were run again.
 func (src *Source) Repeated() int64 { return src.repeated.Load() }
 
 // FetchText is the statement of a fetch.
 func (src *Source) FetchText(part int, after int64, known []int64, exclude int) string {
-	return src.text.fetch(part, after, known, exclude, 500)
+	return src.text.fetch(0, part, after, known, exclude, 500)
 }
 
 // ExplainText says how the server would carry out a statement.
@@ -18,6 +21,24 @@ func (src *Source) ExplainText(ctx context.Context, query string, args ...any) (
 // PublishTexts are the statements that settle published rows.
 func (src *Source) PublishTexts(seqs []int64) []string {
 	return []string{src.text.publish(same{}, seqs), src.text.remove(same{}, seqs)}
+}
+
+// FinishTexts are the statements that delete and empty inflight rows of some partitions; they take the table's name.
+func (src *Source) FinishTexts(partitions int) []string {
+	var keys []string
+	for part := range partitions {
+		keys = append(keys, fmt.Sprintf("SELECT %d connectd_part, 1 connectd_epoch, 2 connectd_batch", part))
+	}
+	return []string{src.text.deleteInflight(keys), src.text.emptyInflight(keys)}
+}
+
+// LeaseText is the statement that locks the first leases; it takes the table's name and the owner.
+func (src *Source) LeaseText(partitions int) string {
+	var parts []int
+	for part := range partitions {
+		parts = append(parts, part)
+	}
+	return src.text.lockLeases(parts)
 }
 
 // Session tells some of what a session has.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/sources/mysql"
+	"github.com/connectd/connectd/sources/sourcetest"
 )
 
 func publish(l core.Lease, seqs ...int64) core.Change {
@@ -40,12 +41,12 @@ func TestTheServerGoesAwayAndComesBack(t *testing.T) {
 		src := source(t, through)
 		lease := acquired(t, src, "one")[0]
 		announce := core.Change{Lease: lease, Announce: []core.Announcement{{Batch: 1, Seqs: []int64{1}}}}
-		must(t, src.Step(t.Context(), "one", announce))
+		must(t, src.Step(t.Context(), "one", []core.Change{announce}))
 		for range 2 {
 			p.away()
 			for what, call := range map[string]func() error{
-				"step":      func() error { return src.Step(t.Context(), "one", publish(lease, 1)) },
-				"fetch":     func() error { _, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 1}); return err },
+				"step":      func() error { return src.Step(t.Context(), "one", []core.Change{publish(lease, 1)}) },
+				"fetch":     func() error { _, err := sourcetest.Page(t.Context(), src, core.FetchRequest{Limit: 1}); return err },
 				"heartbeat": func() error { _, err := src.Heartbeat(t.Context(), "one", nil, longLease); return err },
 				"acquire":   func() error { _, err := src.Acquire(t.Context(), "one", 1, longLease, false); return err },
 				"renew":     func() error { _, err := src.Renew(t.Context(), "one", []core.Lease{lease}, longLease); return err },
@@ -63,7 +64,7 @@ func TestTheServerGoesAwayAndComesBack(t *testing.T) {
 				t.Errorf("renewed when it is back: %v, %v", kept, err)
 			}
 		}
-		must(t, src.Step(t.Context(), "one", publish(lease, 1)))
+		must(t, src.Step(t.Context(), "one", []core.Change{publish(lease, 1)}))
 		if got := state(t, src, "a"); got != core.Published {
 			t.Errorf("the row is %s", got)
 		}
@@ -98,10 +99,10 @@ func TestABackendIsKilledInMidSettle(t *testing.T) {
 			cfg, src := srv.one(t)
 			srv.execute(t, cfg, `INSERT INTO outbox (id, payload) VALUES ('a', 'x'), ('b', 'x')`)
 			lease := acquired(t, src, "one")[0]
-			must(t, src.Step(t.Context(), "one", core.Change{Lease: lease, Announce: []core.Announcement{{Batch: 1, Seqs: []int64{1, 2}}}}))
+			must(t, src.Step(t.Context(), "one", []core.Change{{Lease: lease, Announce: []core.Announcement{{Batch: 1, Seqs: []int64{1, 2}}}}}))
 			release := hold(t, cfg, `SELECT * FROM outbox WHERE seq = 2 FOR UPDATE`)
 			answer := make(chan error, 1)
-			go func() { answer <- src.Step(t.Context(), "one", publish(lease, 1, 2)) }()
+			go func() { answer <- src.Step(t.Context(), "one", []core.Change{publish(lease, 1, 2)}) }()
 			srv.execute(t, cfg, fmt.Sprint(verb, " ", waiting(t, cfg, "UPDATE%outbox%seq")))
 			if err := <-answer; err == nil || errors.Is(err, core.ErrLeaseNotOwned) {
 				t.Errorf("%s: the step: %v", verb, err)
@@ -110,7 +111,7 @@ func TestABackendIsKilledInMidSettle(t *testing.T) {
 			if got := state(t, src, "a"); got != core.Pending {
 				t.Errorf("half a settlement: the first row is %s", got)
 			}
-			must(t, src.Step(t.Context(), "one", publish(lease, 1, 2)))
+			must(t, src.Step(t.Context(), "one", []core.Change{publish(lease, 1, 2)}))
 			if lag, err := src.Lag(t.Context()); err != nil || lag.Pending != 0 || lag.InFlight != 0 {
 				t.Errorf("in the end: %+v, %v", lag, err)
 			}
@@ -133,7 +134,7 @@ func TestDeadlocksAndLockWaitsAreRepeatedWhole(t *testing.T) {
 			_, err = tx.Exec(`SELECT * FROM outbox WHERE seq = 2 FOR UPDATE`)
 			must(t, err)
 			answer := make(chan error, 1)
-			go func() { answer <- src.Step(t.Context(), "one", publish(lease, 1, 2)) }()
+			go func() { answer <- src.Step(t.Context(), "one", []core.Change{publish(lease, 1, 2)}) }()
 			waiting(t, cfg, "UPDATE%outbox%seq")
 			_, err = tx.Exec(`SELECT * FROM connectd_lease FOR UPDATE`)
 			must(t, err)
@@ -152,7 +153,7 @@ func TestDeadlocksAndLockWaitsAreRepeatedWhole(t *testing.T) {
 			lease := acquired(t, src, "one")[0]
 			release := hold(t, cfg, `SELECT * FROM outbox WHERE seq = 2 FOR UPDATE`)
 			answer := make(chan error, 1)
-			go func() { answer <- src.Step(t.Context(), "one", publish(lease, 1, 2)) }()
+			go func() { answer <- src.Step(t.Context(), "one", []core.Change{publish(lease, 1, 2)}) }()
 			until(t, "the first wait to end", func() bool { return src.Repeated() > 0 })
 			release()
 			must(t, <-answer)
@@ -169,7 +170,7 @@ func TestTimeIsReadUnderTheLock(t *testing.T) {
 	onServers(t, func(t *testing.T, srv server) {
 		cfg, src := srv.one(t)
 		for what, call := range map[string]func(core.Lease) error{
-			"step":    func(l core.Lease) error { return src.Step(t.Context(), "one", core.Change{Lease: l}) },
+			"step":    func(l core.Lease) error { return src.Step(t.Context(), "one", []core.Change{{Lease: l}}) },
 			"release": func(l core.Lease) error { return src.Release(t.Context(), "one", l) },
 		} {
 			taken, err := src.Acquire(t.Context(), "one", 1, 500*time.Millisecond, false)
@@ -237,7 +238,7 @@ func TestHorizon(t *testing.T) {
 		admin.MaxTransaction = time.Millisecond // does not matter
 		horizon := func(src *mysql.Source) core.Horizon {
 			t.Helper()
-			page, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 1})
+			page, err := sourcetest.Page(t.Context(), src, core.FetchRequest{Limit: 1})
 			must(t, err)
 			return *page.Horizon
 		}
@@ -277,7 +278,7 @@ func TestSessions(t *testing.T) {
 			t.Errorf("rows %q", got)
 		}
 		lease := acquired(t, src, "one")[0]
-		must(t, src.Step(t.Context(), "one", core.Change{Lease: lease, Settle: []core.Settlement{{Seq: 1, State: core.Dead, Attempts: 1, Failure: &core.Failure{Code: `c\`, Message: `'; DROP TABLE outbox; -- \`}}}}))
+		must(t, src.Step(t.Context(), "one", []core.Change{{Lease: lease, Settle: []core.Settlement{{Seq: 1, State: core.Dead, Attempts: 1, Failure: &core.Failure{Code: `c\`, Message: `'; DROP TABLE outbox; -- \`}}}}}))
 		if info, history, err := src.Show(t.Context(), `a\b"'é`); err != nil || info.LastError != `c\: '; DROP TABLE outbox; -- \` || len(history) != 1 {
 			t.Errorf("%+v, %v", info, err)
 		}
@@ -298,12 +299,12 @@ func TestNoCallOutlivesItsContext(t *testing.T) {
 			src := source(t, cfg)
 			taken, err := src.Acquire(t.Context(), lost, 1, time.Minute, false)
 			must(t, err)
-			must(t, src.Step(t.Context(), lost, core.Change{Lease: taken[0].Lease})) // so that there is a connection
-			p.lost.Store("\x03" + lost)                                              // the command that is a query
+			must(t, src.Step(t.Context(), lost, []core.Change{{Lease: taken[0].Lease}})) // so that there is a connection
+			p.lost.Store("\x03" + lost)                                                  // the command that is a query
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			done := make(chan error, 1)
 			go func() {
-				done <- src.Step(ctx, lost, core.Change{Lease: taken[0].Lease, Announce: []core.Announcement{{Batch: 1, Seqs: []int64{1}}}})
+				done <- src.Step(ctx, lost, []core.Change{{Lease: taken[0].Lease, Announce: []core.Announcement{{Batch: 1, Seqs: []int64{1}}}}})
 			}()
 			select {
 			case err := <-done:
@@ -331,14 +332,14 @@ func TestCancelledStepsLeaveNoLock(t *testing.T) {
 			wg.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 				defer cancel()
-				if err := src.Step(ctx, "one", publish(lease, 1, 2)); !errors.Is(err, context.DeadlineExceeded) {
+				if err := src.Step(ctx, "one", []core.Change{publish(lease, 1, 2)}); !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("a step that was cut short: %v", err)
 				}
 			})
 		}
 		wg.Wait()
 		release()
-		must(t, src.Step(t.Context(), "one", publish(lease, 1, 2)))
+		must(t, src.Step(t.Context(), "one", []core.Change{publish(lease, 1, 2)}))
 	})
 }
 
@@ -353,7 +354,7 @@ func TestPrivileges(t *testing.T) {
 			t.Error(err)
 		}
 		lease := acquired(t, src, "one")[0]
-		must(t, src.Step(t.Context(), "one", core.Change{Lease: lease, Settle: []core.Settlement{{Seq: 1, State: core.Dead, Attempts: 1, Failure: &core.Failure{Code: "x"}}}}))
+		must(t, src.Step(t.Context(), "one", []core.Change{{Lease: lease, Settle: []core.Settlement{{Seq: 1, State: core.Dead, Attempts: 1, Failure: &core.Failure{Code: "x"}}}}}))
 		must(t, src.Retry(t.Context(), "a", "ops"))
 		must(t, src.Release(t.Context(), "one", lease))
 		publishAll(t, src)
@@ -366,7 +367,7 @@ func TestPrivileges(t *testing.T) {
 // horizonOf asks for a source's horizon, whenever it is called.
 func horizonOf(t *testing.T, src *mysql.Source) func() core.Horizon {
 	return func() core.Horizon {
-		page, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 10})
+		page, err := sourcetest.Page(t.Context(), src, core.FetchRequest{Limit: 10})
 		must(t, err)
 		return *page.Horizon
 	}

@@ -3,7 +3,9 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/connectd/connectd/core"
 )
@@ -11,53 +13,85 @@ import (
 // spare is how many bytes are read and thrown away for the sake of a connection that is used again.
 const spare = 4 << 20
 
-// Fetch reads one page. Each row's memory is its own.
-func (src *Source) Fetch(ctx context.Context, req core.FetchRequest) (core.Page, error) {
-	var page core.Page
-	if req.Part < 0 || req.Part >= src.s.partitions {
-		return page, ctx.Err()
+// Fetch reads all pages by one statement, so from one snapshot. Each row's memory is its own.
+func (src *Source) Fetch(ctx context.Context, reqs []core.FetchRequest) ([]core.Page, error) {
+	pages := make([]core.Page, len(reqs))
+	asked := make([]asked, 0, len(reqs))
+	for i, req := range reqs {
+		if req.Part >= 0 && req.Part < src.s.partitions {
+			asked = append(asked, src.ask(i, req))
+		}
+	}
+	if len(asked) == 0 {
+		return pages, ctx.Err()
 	}
 	err := src.try(ctx, "fetch", func() error {
 		oldest := src.horizon.oldest(ctx, src.work, src.text)
-		page = core.Page{}
-		if err := src.fetch(ctx, req, &page); err != nil {
+		clear(pages)
+		if err := src.fetch(ctx, asked, pages); err != nil {
 			return err
 		}
-		page.Horizon = src.horizon.of(oldest)
+		horizon := src.horizon.of(oldest)
+		for _, a := range asked {
+			pages[a.place].Horizon = horizon
+		}
 		return nil
 	})
 	if err != nil {
-		return core.Page{}, err
+		return nil, err
 	}
-	return page, nil
+	return pages, nil
 }
 
-func (src *Source) fetch(ctx context.Context, req core.FetchRequest, page *core.Page) error {
-	exclude := req.Exclude
+// asked is a request, its place among them, and how many rows of it the server is asked for.
+type asked struct {
+	core.FetchRequest
+	place, limit int
+}
+
+func (src *Source) ask(place int, req core.FetchRequest) asked {
 	if src.s.cols.Key == "" {
-		exclude = nil
+		req.Exclude = nil
 	}
-	args := make([]any, len(exclude))
-	for i, key := range exclude {
-		args[i] = []byte(key)
+	return asked{req, place, src.likely(req)}
+}
+
+func (src *Source) fetch(ctx context.Context, asked []asked, pages []core.Page) error {
+	texts := make([]string, len(asked))
+	var args []any
+	for i, a := range asked {
+		texts[i] = src.text.fetch(a.place, a.Part, a.After, a.Known, len(a.Exclude), a.limit)
+		for _, key := range a.Exclude {
+			args = append(args, []byte(key))
+		}
 	}
-	limit := src.likely(req)
+	text := texts[0]
+	if len(texts) > 1 {
+		text = "(" + strings.Join(texts, ") UNION ALL (") + ")"
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	rows, err := src.work.QueryContext(ctx, src.text.fetch(req.Part, req.After, req.Known, len(exclude), limit), args...)
+	rows, err := src.work.QueryContext(ctx, text, args...)
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
-	bytes, err := src.read(rows, req, limit, page)
+	bytes, err := src.read(rows, asked, pages)
 	if err != nil {
 		return err
 	}
-	if n := int64(len(page.Rows)); n > 0 {
-		src.rowSize.Store(bytes / n)
-		if page.More && (int64(limit)-n)*(bytes/n) > spare {
-			cancel() // the rest would be read before the connection is used again: another one costs less
-		}
+	n := 0
+	for _, page := range pages {
+		n += len(page.Rows)
+	}
+	if n == 0 {
+		return nil
+	}
+	size := bytes / int64(n)
+	src.rowSize.Store(size)
+	last := asked[len(asked)-1]
+	if page := pages[last.place]; page.More && int64(last.limit-len(page.Rows))*size > spare {
+		cancel() // the rest would be read before the connection is used again: another one costs less
 	}
 	return nil
 }
@@ -72,23 +106,38 @@ func (src *Source) likely(req core.FetchRequest) int {
 	return int(min(int64(req.Limit), 4*req.MaxBytes/size+16))
 }
 
-// read fills the page and returns its size.
-func (src *Source) read(rows *sql.Rows, req core.FetchRequest, limit int, page *core.Page) (int64, error) {
-	var bytes int64
+// read fills the pages and returns their size. Rows come in the order of the requests; when the last page is full, the rest
+// is left.
+func (src *Source) read(rows *sql.Rows, asked []asked, pages []core.Page) (int64, error) {
+	var total, bytes int64 // of all pages, of this one
 	sc := newScanner(src.s.extra)
+	at := 0
 	for rows.Next() {
-		if len(page.Rows) >= limit || (req.MaxBytes > 0 && bytes >= req.MaxBytes) {
-			page.More = true
-			return bytes, nil
+		var row core.Row
+		if err := sc.scan(rows, &row); err != nil {
+			return total, err
 		}
-		page.Rows = append(page.Rows, core.Row{})
-		row := &page.Rows[len(page.Rows)-1]
-		if err := sc.scan(rows, row); err != nil {
-			return bytes, err
+		for asked[at].place != sc.place {
+			if at++; at == len(asked) {
+				return total, errors.New("the server gave rows in another order than asked for")
+			}
+			bytes = 0
 		}
-		bytes += int64(row.Record.Size())
+		page, a := &pages[sc.place], &asked[at]
+		if n := len(page.Rows); n > 0 && page.Rows[n-1].Record.Seq >= row.Record.Seq {
+			return total, errors.New("the server gave rows in another order than asked for")
+		}
+		if page.More = len(page.Rows) >= a.limit || a.MaxBytes > 0 && bytes >= a.MaxBytes; page.More {
+			if at == len(asked)-1 {
+				return total, nil
+			}
+			continue
+		}
+		page.Rows = append(page.Rows, row)
+		size := int64(row.Record.Size())
+		bytes, total = bytes+size, total+size
 	}
-	return bytes, rows.Err()
+	return total, rows.Err()
 }
 
 // Blocking lists the keys with a held row, or with dead also those with a dead one.

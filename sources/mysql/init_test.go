@@ -14,6 +14,7 @@ import (
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/core/layout"
 	"github.com/connectd/connectd/sources/mysql"
+	"github.com/connectd/connectd/sources/sourcetest"
 )
 
 // article is the outbox table many services already have.
@@ -48,7 +49,7 @@ func pendingRows(t *testing.T, src *mysql.Source) []core.Row {
 	must(t, err)
 	var rows []core.Row
 	for part := range partitions {
-		page, err := src.Fetch(t.Context(), core.FetchRequest{Part: part, Limit: 10_000})
+		page, err := sourcetest.Page(t.Context(), src, core.FetchRequest{Part: part, Limit: 10_000})
 		must(t, err)
 		rows = append(rows, page.Rows...)
 	}
@@ -205,13 +206,13 @@ func publishAll(t *testing.T, src *mysql.Source) {
 	taken, err := src.Acquire(t.Context(), "publisher", partitions, longLease, false)
 	must(t, err)
 	for _, a := range taken {
-		page, err := src.Fetch(t.Context(), core.FetchRequest{Part: a.Lease.Part, Limit: 10_000})
+		page, err := sourcetest.Page(t.Context(), src, core.FetchRequest{Part: a.Lease.Part, Limit: 10_000})
 		must(t, err)
 		c := core.Change{Lease: a.Lease}
 		for _, r := range page.Rows {
 			c.Settle = append(c.Settle, core.Settlement{Seq: r.Record.Seq, Deliveries: r.Deliveries, State: core.Published})
 		}
-		must(t, src.Step(t.Context(), "publisher", c))
+		must(t, src.Step(t.Context(), "publisher", []core.Change{c}))
 		must(t, src.Release(t.Context(), "publisher", a.Lease))
 	}
 }

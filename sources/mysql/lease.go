@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -256,7 +255,7 @@ func (src *Source) Renew(ctx context.Context, owner string, leases []core.Lease,
 // Release gives the lease back.
 func (src *Source) Release(ctx context.Context, owner string, l core.Lease) error {
 	return src.transact(ctx, src.keep, "release", func(tx *sql.Tx) error {
-		if err := src.fence(ctx, tx, owner, l); err != nil {
+		if err := src.fence(ctx, tx, owner, []core.Lease{l}); err != nil {
 			return err
 		}
 		_, err := tx.ExecContext(ctx, src.text.fill(`UPDATE {lease} SET owner = NULL, lease_until = {now} WHERE tbl = ? AND part = ?`), src.s.table.name, l.Part)
@@ -264,15 +263,39 @@ func (src *Source) Release(ctx context.Context, owner string, l core.Lease) erro
 	})
 }
 
-// fence fails with ErrLeaseNotOwned unless the lease is owner's, and locks it. The server takes its time when a statement
-// begins, which may be long before it gets the lock; so the whole time that the statement took is subtracted.
-func (src *Source) fence(ctx context.Context, tx *sql.Tx, owner string, l core.Lease) error {
-	begun := time.Now()
-	var left int64
-	err := tx.QueryRowContext(ctx, src.text.fill(`SELECT TIMESTAMPDIFF(MICROSECOND, {now}, lease_until) FROM {lease}
-		WHERE tbl = ? AND part = ? AND owner = ? AND epoch = ? FOR UPDATE`), src.s.table.name, l.Part, owner, l.Epoch).Scan(&left)
-	if errors.Is(err, sql.ErrNoRows) || err == nil && micros(left) <= time.Since(begun) {
-		return core.ErrLeaseNotOwned
+// lockLeases takes the table's name and the owner.
+func (t texts) lockLeases(parts []int) string {
+	return t.fill(`SELECT TIMESTAMPDIFF(MICROSECOND, {now}, lease_until), part, epoch FROM {lease} FORCE INDEX (PRIMARY)
+		WHERE tbl = ? AND owner = ? AND part IN ` + list(parts) + ` ORDER BY part FOR UPDATE`)
+}
+
+// fence fails with ErrLeaseNotOwned unless all leases are owner's, and locks them, in the order of the primary key as a
+// renewal does. The server takes its time when a statement begins, which may be long before it gets the locks; so the whole
+// time that the statement took is subtracted.
+func (src *Source) fence(ctx context.Context, tx *sql.Tx, owner string, leases []core.Lease) error {
+	parts := make([]int, len(leases))
+	for i, l := range leases {
+		parts[i] = l.Part
 	}
-	return err
+	begun := time.Now()
+	left := map[core.Lease]time.Duration{}
+	err := collect(ctx, tx, func(rows *sql.Rows) error {
+		var l core.Lease
+		var us int64
+		if err := rows.Scan(&us, &l.Part, &l.Epoch); err != nil {
+			return err
+		}
+		left[l] = micros(us)
+		return nil
+	}, src.text.lockLeases(parts), src.s.table.name, owner)
+	if err != nil {
+		return err
+	}
+	took := time.Since(begun)
+	for _, l := range leases {
+		if left[l] <= took {
+			return core.ErrLeaseNotOwned
+		}
+	}
+	return nil
 }

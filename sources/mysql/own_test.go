@@ -12,6 +12,7 @@ import (
 	"github.com/connectd/connectd/core/memory"
 	"github.com/connectd/connectd/scripts/services"
 	"github.com/connectd/connectd/sources/mysql"
+	"github.com/connectd/connectd/sources/sourcetest"
 )
 
 // ownServer is a server that nobody else uses, so that a test may stop it or change it for everybody.
@@ -47,9 +48,9 @@ func TestAReadOnlyServerIsLeft(t *testing.T) {
 		writable := func() { srv.execute(t, admin, `SET GLOBAL read_only = OFF`) }
 		defer writable()
 		for what, call := range map[string]func() error{
-			"step":  func() error { return src.Step(t.Context(), "one", publish(lease, 1)) },
+			"step":  func() error { return src.Step(t.Context(), "one", []core.Change{publish(lease, 1)}) },
 			"renew": func() error { _, err := src.Renew(t.Context(), "one", []core.Lease{lease}, longLease); return err },
-			"fetch": func() error { _, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 1}); return err },
+			"fetch": func() error { _, err := sourcetest.Page(t.Context(), src, core.FetchRequest{Limit: 1}); return err },
 			"open":  func() error { _, err := mysql.Open(t.Context(), cfg); return err },
 		} {
 			// Within a second every connection has been asked.
@@ -59,7 +60,7 @@ func TestAReadOnlyServerIsLeft(t *testing.T) {
 			})
 		}
 		writable()
-		must(t, src.Step(t.Context(), "one", publish(lease, 1)))
+		must(t, src.Step(t.Context(), "one", []core.Change{publish(lease, 1)}))
 		if rows := pendingRows(t, src); len(rows) != 0 {
 			t.Errorf("%d rows are pending", len(rows))
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/sources/mysql"
+	"github.com/connectd/connectd/sources/sourcetest"
 )
 
 // How many producers insert beside how many relay workers, for how long.
@@ -154,7 +155,7 @@ func relay(ctx context.Context, t *testing.T, src *mysql.Source, owner string, s
 }
 
 func relayPage(ctx context.Context, src *mysql.Source, owner string, l core.Lease, batch int64, sent *counter) error {
-	page, err := src.Fetch(ctx, core.FetchRequest{Part: l.Part, Limit: 300})
+	page, err := sourcetest.Page(ctx, src, core.FetchRequest{Part: l.Part, Limit: 300})
 	if err != nil || len(page.Rows) == 0 {
 		return errors.Join(err, src.Release(ctx, owner, l))
 	}
@@ -171,14 +172,14 @@ func relayPage(ctx context.Context, src *mysql.Source, owner string, l core.Leas
 		}
 		settled.Settle = append(settled.Settle, s)
 	}
-	if err := src.Step(ctx, owner, core.Change{Lease: l, Announce: []core.Announcement{announced}}); err != nil {
+	if err := src.Step(ctx, owner, []core.Change{{Lease: l, Announce: []core.Announcement{announced}}}); err != nil {
 		return err
 	}
 	sent.send(page.Rows)
 	if rand.IntN(10) == 0 {
 		return nil // as if it had died
 	}
-	if err := src.Step(ctx, owner, settled); err != nil {
+	if err := src.Step(ctx, owner, []core.Change{settled}); err != nil {
 		return err
 	}
 	_, err = src.Renew(ctx, owner, []core.Lease{l}, time.Second)

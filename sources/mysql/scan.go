@@ -11,9 +11,10 @@ import (
 	"github.com/connectd/connectd/core/layout"
 )
 
-// scanner reads rows of rowColumns; it is used for one page.
+// scanner reads rows of a fetch; it is used for one.
 type scanner struct {
 	layout.Values
+	place         int // of the request among those of the fetch
 	created       instant
 	wait, failing int64
 	dest          []any
@@ -21,7 +22,7 @@ type scanner struct {
 
 func newScanner(extra []layout.HeaderColumn) *scanner {
 	s := &scanner{Values: layout.NewValues(extra)}
-	s.dest = []any{&s.Seq, &s.ID, &s.Key, &s.Route, &s.Type, (*blob)(&s.Payload), &s.Headers, &s.created,
+	s.dest = []any{&s.place, &s.Seq, &s.ID, &s.Key, &s.Route, &s.Type, (*blob)(&s.Payload), &s.Headers, &s.created,
 		&s.Deliveries, &s.Attempts, &s.Crashes, &s.wait, &s.failing}
 	for i := range s.Extra {
 		s.dest = append(s.dest, &s.Extra[i])

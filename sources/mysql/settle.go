@@ -15,17 +15,19 @@ import (
 type same struct{ deliveries, attempts, crashes int }
 
 // settleAll writes published rows by the group, the others together.
-func (src *Source) settleAll(ctx context.Context, tx *sql.Tx, owner string, c core.Change) error {
+func (src *Source) settleAll(ctx context.Context, tx *sql.Tx, owner string, changes []core.Change) error {
 	groups := map[same][]int64{}
 	var others []*core.Settlement
-	for i := range c.Settle {
-		s := &c.Settle[i]
-		if s.State != core.Published {
-			others = append(others, s)
-			continue
+	for _, c := range changes {
+		for i := range c.Settle {
+			s := &c.Settle[i]
+			if s.State != core.Published {
+				others = append(others, s)
+				continue
+			}
+			g := same{s.Deliveries, s.Attempts, s.Crashes}
+			groups[g] = append(groups[g], s.Seq)
 		}
-		g := same{s.Deliveries, s.Attempts, s.Crashes}
-		groups[g] = append(groups[g], s.Seq)
 	}
 	for some := range slices.Chunk(others, chunk) {
 		if err := src.settle(ctx, tx, owner, some); err != nil {
@@ -45,8 +47,9 @@ func (src *Source) settleAll(ctx context.Context, tx *sql.Tx, owner string, c co
 	if removed == 0 {
 		return nil
 	}
+	// It is one partition's line that counts them: its lease is ours.
 	_, err := tx.ExecContext(ctx, src.text.fill(`INSERT INTO {ledger} (tbl, day, state, part, count) VALUES (?, UTC_DATE(), 'published', ?, ?)
-		ON DUPLICATE KEY UPDATE count = count + ?`), src.s.table.name, c.Lease.Part, removed, removed)
+		ON DUPLICATE KEY UPDATE count = count + ?`), src.s.table.name, changes[0].Lease.Part, removed, removed)
 	return err
 }
 

@@ -8,6 +8,9 @@
 // transactions at READ COMMITTED, under which InnoDB locks no gaps. So the relay locks nothing that an inserting
 // transaction wants, and no application's transaction is ever aborted for its sake.
 //
+// A fetch is one statement, for several partitions a UNION ALL of their queries; a step is one transaction, in which each kind
+// of row is written for all its partitions at once. Steps and renewals lock leases in the order of the primary key.
+//
 // Times are DATETIME(6) in UTC by the server's clock. A time of insertion in a DATETIME column of an adopted table is
 // taken as UTC, since nothing says whose local time it would be; a TIMESTAMP has no such doubt.
 //

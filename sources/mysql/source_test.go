@@ -12,6 +12,7 @@ import (
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/core/layout"
 	"github.com/connectd/connectd/sources/mysql"
+	"github.com/connectd/connectd/sources/sourcetest"
 )
 
 const longLease = time.Minute
@@ -77,7 +78,7 @@ func TestKeysOfACollatedColumnAreApart(t *testing.T) {
 		if err != nil || len(blocks) != 3 {
 			t.Errorf("blocks: %v, %v", blocks, err)
 		}
-		page, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 10, Exclude: []string{"KÉY", "kéy "}})
+		page, err := sourcetest.Page(t.Context(), src, core.FetchRequest{Limit: 10, Exclude: []string{"KÉY", "kéy "}})
 		if err != nil || len(page.Rows) != 1 || page.Rows[0].Record.Key != "kéy" {
 			t.Errorf("without the others: %+v, %v", page.Rows, err)
 		}
@@ -200,7 +201,7 @@ func TestFetchCostsTheSameBesidePublishedRows(t *testing.T) {
 			best := time.Hour
 			for range 20 {
 				begun := time.Now()
-				if page, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 100}); err != nil || len(page.Rows) != 2 {
+				if page, err := sourcetest.Page(t.Context(), src, core.FetchRequest{Limit: 100}); err != nil || len(page.Rows) != 2 {
 					t.Fatal(len(page.Rows), err)
 				}
 				best = min(best, time.Since(begun))
@@ -230,7 +231,7 @@ func TestLargeRowsAreNotReadInVain(t *testing.T) {
 		through, p := behindProxy(t, cfg)
 		narrow := source(t, through)
 		for range 3 {
-			page, err := narrow.Fetch(t.Context(), core.FetchRequest{Limit: 500, MaxBytes: 1 << 20})
+			page, err := sourcetest.Page(t.Context(), narrow, core.FetchRequest{Limit: 500, MaxBytes: 1 << 20})
 			if err != nil || len(page.Rows) != 1 || !page.More {
 				t.Fatalf("%d rows, more %v, %v", len(page.Rows), page.More, err)
 			}
@@ -279,7 +280,7 @@ func TestTwoTablesInOneDatabaseAreApart(t *testing.T) {
 			if len(leases) != 1 {
 				t.Fatal(leases)
 			}
-			must(t, src.Step(t.Context(), "one", core.Change{Lease: leases[0], Announce: []core.Announcement{{Batch: 1, Seqs: []int64{1}}}}))
+			must(t, src.Step(t.Context(), "one", []core.Change{{Lease: leases[0], Announce: []core.Announcement{{Batch: 1, Seqs: []int64{1}}}}}))
 			if pulse, err := src.Heartbeat(t.Context(), fmt.Sprint("worker", i), nil, time.Minute); err != nil || pulse.Live != 1 {
 				t.Errorf("live workers: %+v, %v", pulse, err)
 			}
@@ -348,9 +349,9 @@ func TestCreatedStays(t *testing.T) {
 		srv.execute(t, cfg, `INSERT INTO outbox (id, created_at) VALUES ('a', '2026-01-01'), ('b', '2026-01-01'), ('c', '2026-01-01')`)
 		created := pendingRows(t, src)[0].Record.CreatedAt
 		lease := acquired(t, src, "one")[0]
-		must(t, src.Step(t.Context(), "one", core.Change{Lease: lease, Settle: []core.Settlement{
+		must(t, src.Step(t.Context(), "one", []core.Change{{Lease: lease, Settle: []core.Settlement{
 			{Seq: 1, State: core.Published}, {Seq: 2, State: core.Dead, Attempts: 1, Failure: &core.Failure{Code: "x"}},
-		}, Announce: []core.Announcement{{Batch: 1, Seqs: []int64{3}}}}))
+		}, Announce: []core.Announcement{{Batch: 1, Seqs: []int64{3}}}}}))
 		must(t, src.Retry(t.Context(), "b", "ops"))
 		must(t, src.Release(t.Context(), "one", lease))
 		acquired(t, src, "two")

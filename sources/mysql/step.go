@@ -14,60 +14,87 @@ import (
 // look at each number.
 const chunk = 500
 
-// Step settles and announces in one transaction behind the fence.
-func (src *Source) Step(ctx context.Context, owner string, c core.Change) error {
+// Step settles and announces in one transaction behind the fence. Each kind of row is written for all partitions at once.
+func (src *Source) Step(ctx context.Context, owner string, changes []core.Change) error {
+	if len(changes) == 0 {
+		return ctx.Err()
+	}
+	leases := make([]core.Lease, len(changes))
+	for i, c := range changes {
+		leases[i] = c.Lease
+	}
 	return src.transact(ctx, src.work, "step", func(tx *sql.Tx) error {
-		if err := src.fence(ctx, tx, owner, c.Lease); err != nil {
+		if err := src.fence(ctx, tx, owner, leases); err != nil {
 			return err
 		}
-		if err := src.settleAll(ctx, tx, owner, c); err != nil {
+		if err := src.settleAll(ctx, tx, owner, changes); err != nil {
 			return err
 		}
-		if err := src.finish(ctx, tx, c); err != nil {
+		if err := src.finish(ctx, tx, changes); err != nil {
 			return fmt.Errorf("finish batches: %w", err)
 		}
-		if err := src.announce(ctx, tx, c); err != nil {
+		if err := src.announce(ctx, tx, changes); err != nil {
 			return fmt.Errorf("announce batches: %w", err)
 		}
 		return nil
 	})
 }
 
-func (src *Source) finish(ctx context.Context, tx *sql.Tx, c core.Change) error {
-	var gone, kept []int64
-	for _, f := range c.Finished {
-		if f.Keep {
-			kept = append(kept, f.Batch)
-		} else {
-			gone = append(gone, f.Batch)
+// finish deletes or empties inflight rows.
+func (src *Source) finish(ctx context.Context, tx *sql.Tx, changes []core.Change) error {
+	var gone, kept []string
+	for _, c := range changes {
+		for _, f := range c.Finished {
+			key := fmt.Sprintf(`SELECT %d connectd_part, %d connectd_epoch, %d connectd_batch`, c.Lease.Part, c.Lease.Epoch, f.Batch)
+			if f.Keep {
+				kept = append(kept, key)
+			} else {
+				gone = append(gone, key)
+			}
 		}
 	}
-	for _, each := range []struct {
-		verb    string
-		batches []int64
-	}{{`DELETE FROM {inflight}`, gone}, {`UPDATE {inflight} SET seqs = '[]'`, kept}} {
-		if each.batches == nil {
-			continue
+	if gone != nil {
+		if _, err := tx.ExecContext(ctx, src.text.deleteInflight(gone), src.s.table.name); err != nil {
+			return err
 		}
-		_, err := tx.ExecContext(ctx, src.text.fill(each.verb+` WHERE tbl = ? AND part = ? AND epoch = ? AND batch IN `+list(each.batches)),
-			src.s.table.name, c.Lease.Part, c.Lease.Epoch)
-		if err != nil {
+	}
+	if kept != nil {
+		if _, err := tx.ExecContext(ctx, src.text.emptyInflight(kept), src.s.table.name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// inflightOf joins inflight rows to a table of their keys, so that each is looked up: a condition on the keys of several
+// partitions has the server read all that are there, and wait for those of others.
+func inflightOf(keys []string) string {
+	return ` (` + strings.Join(keys, " UNION ALL ") + `) v STRAIGHT_JOIN {inflight} i FORCE INDEX (PRIMARY)
+		ON i.tbl = ? AND i.part = connectd_part AND i.epoch = connectd_epoch AND i.batch = connectd_batch`
+}
+
+func (t texts) deleteInflight(keys []string) string {
+	return t.fill(`DELETE i FROM` + inflightOf(keys))
+}
+
+func (t texts) emptyInflight(keys []string) string {
+	return t.fill(`UPDATE` + inflightOf(keys) + ` SET i.seqs = '[]'`)
+}
+
 // announce inserts inflight rows. One that is there already stays as it is.
-func (src *Source) announce(ctx context.Context, tx *sql.Tx, c core.Change) error {
-	if len(c.Announce) == 0 {
+func (src *Source) announce(ctx context.Context, tx *sql.Tx, changes []core.Change) error {
+	var args []any
+	n := 0
+	for _, c := range changes {
+		for _, a := range c.Announce {
+			args = append(args, src.s.table.name, c.Lease.Part, c.Lease.Epoch, a.Batch, "["+strings.Trim(list(a.Seqs), "()")+"]")
+			n++
+		}
+	}
+	if n == 0 {
 		return nil
 	}
-	var args []any
-	for _, a := range c.Announce {
-		args = append(args, src.s.table.name, c.Lease.Part, c.Lease.Epoch, a.Batch, "["+strings.Trim(list(a.Seqs), "()")+"]")
-	}
-	rows := strings.Repeat(", (?, ?, ?, ?, ?, {now})", len(c.Announce))[2:]
+	rows := strings.Repeat(", (?, ?, ?, ?, ?, {now})", n)[2:]
 	_, err := tx.ExecContext(ctx, src.text.fill(`INSERT INTO {inflight} (tbl, part, epoch, batch, seqs, sent_at) VALUES `+rows+` ON DUPLICATE KEY UPDATE tbl = tbl`), args...)
 	return err
 }

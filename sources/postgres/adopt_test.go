@@ -11,6 +11,7 @@ import (
 	"github.com/connectd/connectd/core/layout"
 	"github.com/connectd/connectd/scripts/services"
 	"github.com/connectd/connectd/sources/postgres"
+	"github.com/connectd/connectd/sources/sourcetest"
 )
 
 func TestTheArticlesTableIsAdopted(t *testing.T) {
@@ -191,7 +192,7 @@ func publishAll(t testing.TB, src *postgres.Source) {
 		t.Fatal(err)
 	}
 	for _, a := range taken {
-		page, err := src.Fetch(t.Context(), core.FetchRequest{Part: a.Lease.Part, Limit: 10_000})
+		page, err := sourcetest.Page(t.Context(), src, core.FetchRequest{Part: a.Lease.Part, Limit: 10_000})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -199,7 +200,7 @@ func publishAll(t testing.TB, src *postgres.Source) {
 		for _, r := range page.Rows {
 			c.Settle = append(c.Settle, core.Settlement{Seq: r.Record.Seq, Deliveries: r.Deliveries, State: core.Published})
 		}
-		if err := src.Step(t.Context(), "one", c); err != nil {
+		if err := src.Step(t.Context(), "one", []core.Change{c}); err != nil {
 			t.Fatal(err)
 		}
 		if err := src.Release(t.Context(), "one", a.Lease); err != nil {

@@ -27,7 +27,7 @@ func TestATableThatIsMadeAgain(t *testing.T) {
 	execute(t, insert)
 	src, a := acquire("one")
 	seq := pending(t, src)[0].Record.Seq
-	if err := src.Step(t.Context(), "one", core.Change{Lease: a.Lease, Announce: []core.Announcement{{Batch: 1, Seqs: []int64{seq}}}}); err != nil {
+	if err := src.Step(t.Context(), "one", []core.Change{{Lease: a.Lease, Announce: []core.Announcement{{Batch: 1, Seqs: []int64{seq}}}}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := src.Release(t.Context(), "one", a.Lease); err != nil {
@@ -80,7 +80,7 @@ func TestAStepBesideItsRepeat(t *testing.T) {
 			t.Fatalf("acquired %v, %v", taken, err)
 		}
 		l := taken[0].Lease
-		if err := src.Step(t.Context(), "me", core.Change{Lease: l, Announce: []core.Announcement{{Batch: 1, Seqs: []int64{1, 2}}}}); err != nil {
+		if err := src.Step(t.Context(), "me", []core.Change{{Lease: l, Announce: []core.Announcement{{Batch: 1, Seqs: []int64{1, 2}}}}}); err != nil {
 			t.Fatal(err)
 		}
 		change := core.Change{Lease: l,
@@ -93,7 +93,7 @@ func TestAStepBesideItsRepeat(t *testing.T) {
 		blocker := begin(t, cfg.DSN, `SELECT 1 FROM `+cfg.Table+` WHERE seq = 2 FOR UPDATE`)
 		answers := make(chan error, 2)
 		for n := range 2 {
-			go func() { answers <- src.Step(t.Context(), "me", change) }()
+			go func() { answers <- src.Step(t.Context(), "me", []core.Change{change}) }()
 			until(t, "the step to wait", func() bool {
 				return ask[int](t, `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%'||$1||'%'`, schema) == n+1
 			})

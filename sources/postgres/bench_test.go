@@ -14,6 +14,7 @@ import (
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/scripts/services"
 	"github.com/connectd/connectd/sources/postgres"
+	"github.com/connectd/connectd/sources/sourcetest"
 )
 
 const (
@@ -61,7 +62,7 @@ func BenchmarkFetch(b *testing.B) {
 	src := open(b, cfg)
 	b.ReportAllocs()
 	for b.Loop() {
-		if page, err := src.Fetch(b.Context(), core.FetchRequest{Limit: benchBatch}); err != nil || len(page.Rows) != benchBatch {
+		if page, err := sourcetest.Page(b.Context(), src, core.FetchRequest{Limit: benchBatch}); err != nil || len(page.Rows) != benchBatch {
 			b.Fatal(len(page.Rows), err)
 		}
 	}
@@ -98,7 +99,7 @@ func BenchmarkCommitOrder(b *testing.B) {
 						time.Sleep(6 * time.Millisecond) // what was asked before is no longer fresh
 						b.StartTimer()
 						took = append(took, timed(b, func() {
-							if _, err := src.Fetch(b.Context(), core.FetchRequest{Limit: 1}); err != nil {
+							if _, err := sourcetest.Page(b.Context(), src, core.FetchRequest{Limit: 1}); err != nil {
 								b.Fatal(err)
 							}
 						}))
@@ -196,7 +197,7 @@ func drainPart(b *testing.B, src *postgres.Source, l core.Lease) (int, error) {
 	change := core.Change{Lease: l}
 	var after, batch int64
 	for done := 0; ; {
-		page, err := src.Fetch(b.Context(), core.FetchRequest{Part: l.Part, After: after, Limit: benchBatch, MaxBytes: 1 << 20})
+		page, err := sourcetest.Page(b.Context(), src, core.FetchRequest{Part: l.Part, After: after, Limit: benchBatch, MaxBytes: 1 << 20})
 		if err != nil {
 			return done, err
 		}
@@ -213,7 +214,7 @@ func drainPart(b *testing.B, src *postgres.Source, l core.Lease) (int, error) {
 			next.Finished = []core.Finished{{Batch: batch}}
 			after = a.Seqs[len(a.Seqs)-1]
 		}
-		if err := src.Step(b.Context(), "me", change); err != nil {
+		if err := src.Step(b.Context(), "me", []core.Change{change}); err != nil {
 			return done, err
 		}
 		if change = next; len(page.Rows) == 0 {

@@ -63,7 +63,7 @@ func TestPayloadsOfEveryType(t *testing.T) {
 				in(t, cfg, `CREATE TABLE outbox (id text PRIMARY KEY, aggregateid text, payload `+kind+`)`, `INSERT INTO outbox VALUES ('a', 'k', `+literal+`), ('null', 'k', NULL)`)
 				initialise(t, cfg, postgres.InitOptions{Existing: "pending", Partitions: 1})
 				src := open(t, cfg)
-				page, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 10, MaxBytes: 1 << 20})
+				page, err := sourcetest.Page(t.Context(), src, core.FetchRequest{Limit: 10, MaxBytes: 1 << 20})
 				if err != nil || len(page.Rows) != 2 || page.More {
 					t.Fatalf("%+v, %v", page, err)
 				}
@@ -95,7 +95,7 @@ func TestPagesEndByBytesForEveryType(t *testing.T) {
 			initialise(t, cfg, postgres.InitOptions{Existing: "pending", Partitions: 1})
 			src := open(t, cfg)
 			for bytes, want := range map[int64]int{1: 1, 9_999: 1, 10_500: 2, 95_000: 10, 500_000: 20} {
-				page, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 20, MaxBytes: bytes})
+				page, err := sourcetest.Page(t.Context(), src, core.FetchRequest{Limit: 20, MaxBytes: bytes})
 				if err != nil || len(page.Rows) != want || page.More != (want < 20) {
 					t.Errorf("with %d bytes: %d rows, more %v, %v; want %d", bytes, len(page.Rows), page.More, err, want)
 				}
@@ -156,7 +156,7 @@ func TestTextThatIsNoUTF8(t *testing.T) {
 			if _, _, err := src.Show(t.Context(), "id\xff"); err != nil {
 				t.Errorf("show: %v", err)
 			}
-			page, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 10, Exclude: []string{"\xc3("}})
+			page, err := sourcetest.Page(t.Context(), src, core.FetchRequest{Limit: 10, Exclude: []string{"\xc3("}})
 			if err != nil || len(page.Rows) != 5 {
 				t.Errorf("with the odd key excluded: %d rows, %v", len(page.Rows), err)
 			}
@@ -176,7 +176,7 @@ func TestADatabaseInLatin1(t *testing.T) {
 		t.Errorf("the row: %+v", row)
 	}
 	c := core.Change{Lease: w.lease, Settle: []core.Settlement{{Seq: row.Record.Seq, State: core.Dead, Failure: &core.Failure{Code: "código", Message: "漢字 é"}}}}
-	if err := w.src.Step(t.Context(), "one", c); err != nil {
+	if err := w.src.Step(t.Context(), "one", []core.Change{c}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.src.Heartbeat(t.Context(), "one", []byte(`"漢字"`), time.Minute); err != nil {

@@ -19,7 +19,9 @@
 //
 // A lease is a row in connectd_lease. It is written when it is acquired, renewed and given back, never for a batch: a
 // step locks it and reads it. A step is one statement behind that fence, so one transaction and one round trip, in
-// which every part asks first whether the fence let it through. Acquiring is several statements in a transaction that
+// which every part asks first whether the fence let it through. It is the same statement for one partition as for many, and so
+// is a fetch: the partitions are lists of parameters. Steps and renewals lock leases in the order of the partitions, and
+// acquiring passes over those that are locked, so they cannot wait for each other in a circle. Acquiring is several statements in a transaction that
 // is READ COMMITTED, since the inflight rows must be read by one that begins when the lease is locked.
 //
 // Statements do not depend on statistics, which for an outbox table are always of another time: a fetch has one index

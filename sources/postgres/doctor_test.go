@@ -241,7 +241,7 @@ func useIt(t *testing.T, cfg postgres.Config) {
 		t.Fatal(err)
 	}
 	for _, a := range taken {
-		page, err := src.Fetch(ctx, core.FetchRequest{Part: a.Lease.Part, Limit: 10})
+		page, err := sourcetest.Page(ctx, src, core.FetchRequest{Part: a.Lease.Part, Limit: 10})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -249,7 +249,7 @@ func useIt(t *testing.T, cfg postgres.Config) {
 			seq := r.Record.Seq
 			step := func(c core.Change) {
 				if c.Lease = a.Lease; err == nil {
-					err = src.Step(ctx, "me", c)
+					err = src.Step(ctx, "me", []core.Change{c})
 				}
 			}
 			step(core.Change{Announce: []core.Announcement{{Batch: int64(i + 1), Seqs: []int64{seq}}}})

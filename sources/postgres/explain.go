@@ -16,7 +16,7 @@ func (src *Source) FetchPlan(ctx context.Context, part int) (string, error) {
 	err := src.run(ctx, src.work, "explain the fetch", func(q querier) error {
 		lines = nil
 		rows, err := q.Query(ctx, `EXPLAIN (COSTS OFF) `+src.text.fetches[1][1],
-			int64(part), int64(0), int64(math.MaxInt64), int64(500), []int64{1}, []string{"key"}, int64(1<<20))
+			[]int32{int32(part)}, []int64{0}, int64(math.MaxInt64), []int64{500}, []int64{1}, []string{"key"}, []int64{1 << 20})
 		if err != nil {
 			return err
 		}

@@ -13,7 +13,7 @@ func (src *Source) FetchTexts() []string {
 }
 
 // StepText is the statement of a change.
-func (src *Source) StepText(c core.Change) string { return src.newStep("me", &c).text }
+func (src *Source) StepText(c core.Change) string { return src.newStep("me", []core.Change{c}).text }
 
 // RecoverText is the statement that counts crashes.
 func (src *Source) RecoverText() string { return src.text.fill(crashed) }

@@ -15,6 +15,7 @@ import (
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/scripts/services"
 	"github.com/connectd/connectd/sources/postgres"
+	"github.com/connectd/connectd/sources/sourcetest"
 )
 
 // worker is one process on a new table of its own, with rows of one key and their lease.
@@ -48,7 +49,7 @@ func (w *worker) publish(ctx context.Context, rows ...int) error {
 	for _, i := range rows {
 		c.Settle = append(c.Settle, core.Settlement{Seq: w.rows[i].Record.Seq, Deliveries: w.rows[i].Deliveries, State: core.Published})
 	}
-	return w.src.Step(ctx, "one", c)
+	return w.src.Step(ctx, "one", []core.Change{c})
 }
 
 func (w *worker) state(t *testing.T, id string) core.State {
@@ -117,7 +118,7 @@ func TestABackendIsKilledInMidSettle(t *testing.T) {
 func TestASettlementWithoutAFailure(t *testing.T) {
 	w := start(t, postgres.Config{DSN: services.Postgres(t)}, 1)
 	c := core.Change{Lease: w.lease, Settle: []core.Settlement{{Seq: w.rows[0].Record.Seq, State: core.Held}}}
-	if err := w.src.Step(t.Context(), "one", c); err != nil {
+	if err := w.src.Step(t.Context(), "one", []core.Change{c}); err != nil {
 		t.Fatal(err)
 	}
 	info, history, err := w.src.Show(t.Context(), "row1")
@@ -135,11 +136,11 @@ func TestAStepWaitsForATakeoverUnderWay(t *testing.T) {
 			takeover := begin(t, services.Postgres(t), `UPDATE `+schema+`.connectd_lease SET owner = 'two', epoch = epoch + 1`)
 			done := make(chan error, 1)
 			go func() {
-				done <- w.src.Step(t.Context(), "one", core.Change{
+				done <- w.src.Step(t.Context(), "one", []core.Change{{
 					Lease:    w.lease,
 					Settle:   []core.Settlement{{Seq: w.rows[0].Record.Seq, State: core.Published}},
 					Announce: []core.Announcement{{Batch: 1, Seqs: []int64{w.rows[1].Record.Seq}}},
-				})
+				}})
 			}()
 			select {
 			case err := <-done:
@@ -167,7 +168,7 @@ func TestConnectionsThatWereCutAreReplaced(t *testing.T) {
 				ask[int](t, `SELECT count(pg_terminate_backend(pid))::int FROM pg_stat_activity WHERE application_name = 'connectd' AND query LIKE '%' || $1 || '%'`, strings.Split(w.cfg.Table, ".")[0])
 				until(t, "a step to be done", func() bool { return w.publish(t.Context(), i) == nil })
 				until(t, "a fetch to be done", func() bool {
-					page, err := w.src.Fetch(t.Context(), core.FetchRequest{Limit: 100})
+					page, err := sourcetest.Page(t.Context(), w.src, core.FetchRequest{Limit: 100})
 					return err == nil && len(page.Rows) == 19-i
 				})
 			}
@@ -235,7 +236,7 @@ func TestColumnsChangeWhileItRuns(t *testing.T) {
 			w := start(t, postgres.Config{DSN: dsn(t)}, 20)
 			use := func(i int, want string) {
 				t.Helper()
-				page, err := w.src.Fetch(t.Context(), core.FetchRequest{Limit: 100})
+				page, err := sourcetest.Page(t.Context(), w.src, core.FetchRequest{Limit: 100})
 				if err != nil || len(page.Rows) != 20-i || string(page.Rows[0].Record.Payload) != want {
 					t.Fatalf("fetch: %d rows, %v", len(page.Rows), err)
 				}
@@ -322,7 +323,7 @@ func TestG6StepsOutliveACrashOfTheServer(t *testing.T) {
 				`CREATE CONSTRAINT TRIGGER say AFTER INSERT ON o.connectd_inflight DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION o.say()`,
 				`CREATE CONSTRAINT TRIGGER say AFTER UPDATE ON o.outbox DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION o.say()`)
 			announce := core.Change{Lease: w.lease, Announce: []core.Announcement{{Batch: 1, Seqs: []int64{w.rows[0].Record.Seq}}}}
-			if err := w.src.Step(t.Context(), "one", announce); err != nil {
+			if err := w.src.Step(t.Context(), "one", []core.Change{announce}); err != nil {
 				t.Fatal(err)
 			}
 			if err := w.src.Release(t.Context(), "one", w.lease); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/scripts/services"
 	"github.com/connectd/connectd/sources/postgres"
+	"github.com/connectd/connectd/sources/sourcetest"
 )
 
 // articleConfig is for the outbox table many services already have.
@@ -38,7 +39,7 @@ func pending(t *testing.T, src *postgres.Source) []core.Row {
 	}
 	var rows []core.Row
 	for part := range n {
-		page, err := src.Fetch(t.Context(), core.FetchRequest{Part: part, Limit: 10_000})
+		page, err := sourcetest.Page(t.Context(), src, core.FetchRequest{Part: part, Limit: 10_000})
 		if err != nil {
 			t.Fatal(err)
 		}

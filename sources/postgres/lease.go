@@ -196,15 +196,19 @@ func (src *Source) countCrashes(ctx context.Context, tx pgx.Tx, owner string, se
 	return found, err
 }
 
-// Renew moves the deadlines of the leases that are still owner's, also when they have run out.
+// Renew moves the deadlines of the leases that are still owner's, also when they have run out. It locks them in the order
+// in which a step does, so that neither waits for the other in a circle.
 func (src *Source) Renew(ctx context.Context, owner string, leases []core.Lease, lease time.Duration) ([]core.Lease, error) {
 	parts, epochs := make([]int32, len(leases)), make([]int64, len(leases))
 	for i, l := range leases {
 		parts[i], epochs[i] = int32(l.Part), l.Epoch
 	}
-	text := src.text.fill(`UPDATE {connectd_lease} l SET lease_until = {now} + $3::bigint * interval '1 microsecond'
-		FROM unnest($4::integer[], $5::bigint[]) u (part, epoch)
-		WHERE l.tbl = $1::text AND l.owner = $2::text AND l.part = u.part AND l.epoch = u.epoch RETURNING l.part, l.epoch, ` + durable)
+	text := src.text.fill(`WITH mine AS MATERIALIZED (
+			SELECT l.part FROM {connectd_lease} l JOIN unnest($4::integer[], $5::bigint[]) u (part, epoch) ON l.part = u.part AND l.epoch = u.epoch
+			WHERE l.tbl = $1::text AND l.owner = $2::text ORDER BY l.part FOR NO KEY UPDATE OF l
+		)
+		UPDATE {connectd_lease} SET lease_until = {now} + $3::bigint * interval '1 microsecond'
+		WHERE tbl = $1 AND part = ANY (ARRAY(SELECT part FROM mine)) AND owner = $2 RETURNING part, epoch, ` + durable)
 	var kept []core.Lease
 	err := src.run(ctx, src.keep, "renew", func(q querier) error {
 		kept = nil

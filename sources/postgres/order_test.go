@@ -14,6 +14,7 @@ import (
 	"github.com/connectd/connectd/core/memory"
 	"github.com/connectd/connectd/scripts/services"
 	"github.com/connectd/connectd/sources/postgres"
+	"github.com/connectd/connectd/sources/sourcetest"
 )
 
 func ordered(t *testing.T) (postgres.Config, *postgres.Source, func(tx pgx.Tx, id string)) {
@@ -93,7 +94,7 @@ func TestTheHorizonOfATransactionYoungerThanTheMark(t *testing.T) {
 	src := open(t, cfg)
 	horizon := func() core.Horizon {
 		t.Helper()
-		page, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 1})
+		page, err := sourcetest.Page(t.Context(), src, core.FetchRequest{Limit: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,14 +183,14 @@ func TestCommitOrderWaitsNoLongerThanItsContext(t *testing.T) {
 	cfg, src, _ := ordered(t)
 	tx := begin(t, cfg.DSN, `ALTER SEQUENCE `+cfg.Table+`_seq_seq RENAME TO other`) // nobody can read it
 	stuck := make(chan error, 1)
-	go func() { _, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 1}); stuck <- err }()
+	go func() { _, err := sourcetest.Page(t.Context(), src, core.FetchRequest{Limit: 1}); stuck <- err }()
 	until(t, "a fetch to wait for the sequence", func() bool {
 		return ask[bool](t, `SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND relation = to_regclass($1)::oid)`, cfg.Table+`_seq_seq`)
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	begun := time.Now()
-	if _, err := src.Fetch(ctx, core.FetchRequest{Limit: 1}); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) > 5*time.Second {
+	if _, err := sourcetest.Page(ctx, src, core.FetchRequest{Limit: 1}); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) > 5*time.Second {
 		t.Errorf("after %v: %v", time.Since(begun), err)
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
@@ -230,7 +231,10 @@ func TestCommitOrderOfPreparedTransactions(t *testing.T) {
 	}
 	own.Kill("postgres")
 	own.Start("postgres")
-	until(t, "the server to answer", func() bool { _, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 1}); return err == nil })
+	until(t, "the server to answer", func() bool {
+		_, err := sourcetest.Page(t.Context(), src, core.FetchRequest{Limit: 1})
+		return err == nil
+	})
 	held()
 	executeAt(t, cfg.DSN, `COMMIT PREPARED 'two'`)
 	until(t, "both to be there", func() bool { return ids(pending(t, src)) == "low high" })

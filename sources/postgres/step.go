@@ -13,38 +13,55 @@ import (
 )
 
 // Step settles and announces in one statement, which is one transaction and one round trip, behind the fence.
-func (src *Source) Step(ctx context.Context, owner string, c core.Change) error {
-	st := src.newStep(owner, &c)
+func (src *Source) Step(ctx context.Context, owner string, changes []core.Change) error {
+	if len(changes) == 0 {
+		return ctx.Err()
+	}
+	st := src.newStep(owner, changes)
 	return src.run(ctx, src.work, "step", func(q querier) error {
 		var owned int
 		if err := q.QueryRow(ctx, st.text, st.args...).Scan(&owned, nil); err != nil {
 			return err
 		}
-		if owned == 0 {
+		if owned < len(changes) {
 			return core.ErrLeaseNotOwned
 		}
 		return nil
 	})
 }
 
-// step is the statement for one change. It has only the parts that the change needs.
+// step is the statement for changes. It has only the parts that they need, and is the same for any number of partitions.
 type step struct {
 	text string
 	args []any
-	part string // the parameter for the partition
 	// clean makes text fit for a column.
 	clean func(string) string
 }
 
-func (src *Source) newStep(owner string, c *core.Change) *step {
+func (src *Source) newStep(owner string, changes []core.Change) *step {
 	st := &step{clean: src.clean}
-	st.fence(src.s.table.name, owner, c.Lease)
+	st.fence(src.s.table.name, owner, changes)
 	var published, others []*core.Settlement
-	for i := range c.Settle {
-		if s := &c.Settle[i]; s.State == core.Published {
-			published = append(published, s)
-		} else {
-			others = append(others, s)
+	var gone, empty, announced inflight
+	for i := range changes {
+		c := &changes[i]
+		for j := range c.Settle {
+			if s := &c.Settle[j]; s.State == core.Published {
+				published = append(published, s)
+			} else {
+				others = append(others, s)
+			}
+		}
+		for _, f := range c.Finished {
+			if f.Keep {
+				empty.add(c.Lease, f.Batch)
+			} else {
+				gone.add(c.Lease, f.Batch)
+			}
+		}
+		for _, a := range c.Announce {
+			announced.add(c.Lease, a.Batch)
+			announced.seqs = append(announced.seqs, arrayText(a.Seqs))
 		}
 	}
 	switch {
@@ -57,10 +74,26 @@ func (src *Source) newStep(owner string, c *core.Change) *step {
 	if len(others) > 0 {
 		st.settle(others, owner)
 	}
-	st.finish(c.Finished, c.Lease)
-	st.announce(c.Announce, c.Lease)
+	st.finish(gone, empty)
+	st.announce(announced)
 	st.text = src.text.fill(st.text + ` SELECT count(*), max({durable}) FROM fence`)
 	return st
+}
+
+// inflight is inflight rows as parameters, one array a column.
+type inflight struct {
+	parts           []int32
+	epochs, batches []int64
+	seqs            []string
+}
+
+func (in *inflight) add(l core.Lease, batch int64) {
+	in.parts, in.epochs, in.batches = append(in.parts, int32(l.Part)), append(in.epochs, l.Epoch), append(in.batches, batch)
+}
+
+// arrays are the parameters of the key.
+func (st *step) arrays(in inflight) string {
+	return st.arg("integer[]", in.parts) + `, ` + st.arg("bigint[]", in.epochs) + `, ` + st.arg("bigint[]", in.batches)
 }
 
 // arg adds an argument and returns its parameter.
@@ -72,19 +105,28 @@ func (st *step) arg(kind string, value any) string {
 // with adds a part.
 func (st *step) with(name, text string) { st.text += ",\n" + name + " AS (" + text + ")" }
 
-// fence locks the lease's row and finds it only if it is the owner's and has not run out. When it had to wait for the
-// lock, the server looks at the row again. It is a gate: each part of the step asks whether a row was found, once,
-// before it begins. Joined to the outbox instead, it would be taken for one row of many.
-func (st *step) fence(tbl, owner string, l core.Lease) {
-	st.text = `WITH fence AS MATERIALIZED (SELECT 1 FROM {connectd_lease} WHERE tbl = ` + st.arg("text", tbl)
-	st.part = st.arg("integer", int64(l.Part))
-	st.text += ` AND part = ` + st.part + ` AND owner = ` + st.arg("text", owner) + ` AND epoch = ` + st.arg("bigint", l.Epoch) + ` AND lease_until > {now} FOR NO KEY UPDATE)`
+// fence locks the leases' rows, in their order, and finds those that are the owner's and have not run out. When it had to
+// wait for a lock, the server looks at the row again. It is a gate: each part of the step asks whether all rows were found,
+// once, before it begins. Joined to the outbox instead, it would be taken for one row of many. A lease's epoch is found by
+// its partition's place, so that there is nothing to join.
+func (st *step) fence(tbl, owner string, changes []core.Change) {
+	leases := make([]core.Lease, len(changes))
+	for i := range changes {
+		leases[i] = changes[i].Lease
+	}
+	slices.SortFunc(leases, func(a, b core.Lease) int { return cmp.Compare(a.Part, b.Part) })
+	parts, epochs := make([]int32, len(leases)), make([]int64, len(leases))
+	for i, l := range leases {
+		parts[i], epochs[i] = int32(l.Part), l.Epoch
+	}
+	st.text = `WITH fence AS MATERIALIZED (SELECT 1 FROM {connectd_lease} WHERE tbl = ` + st.arg("text", tbl) + ` AND part = ANY (` + st.arg("integer[]", parts) +
+		`) AND owner = ` + st.arg("text", owner) + ` AND epoch = (` + st.arg("bigint[]", epochs) + `)[width_bucket(part, $2::integer[])] AND lease_until > {now} ORDER BY part FOR NO KEY UPDATE)`
 }
 
 // tblParam is the table's name as every part says it, gate what lets it begin.
 const (
 	tblParam = `$1::text`
-	gate     = `(SELECT count(*) FROM fence) = 1`
+	gate     = `(SELECT count(*) FROM fence) = cardinality($2::integer[])`
 )
 
 // settlements are a list of them as parameters, one array a column, in the order of the seqs. A statement finds a row's
@@ -194,34 +236,27 @@ func (st *step) trim(list []*core.Settlement) {
 var trimHistory = `DELETE FROM {connectd_attempt} a WHERE a.tbl = ` + tblParam + ` AND a.n <=
 	(SELECT b.n FROM {connectd_attempt} b WHERE b.tbl = a.tbl AND b.seq = a.seq ORDER BY b.n DESC OFFSET ` + strconv.Itoa(core.MaxHistory-1) + ` LIMIT 1)`
 
-func (st *step) finish(list []core.Finished, l core.Lease) {
-	var gone, empty []int64
-	for _, f := range list {
-		if f.Keep {
-			empty = append(empty, f.Batch)
-		} else {
-			gone = append(gone, f.Batch)
-		}
+// finish deletes or empties inflight rows. Each is looked up by its whole key, and found by where it lies: our leases are
+// locked, so nobody moves it.
+func (st *step) finish(gone, empty inflight) {
+	where := func(in inflight) string {
+		return ` WHERE ` + gate + ` AND ctid = ANY (ARRAY(SELECT (SELECT i.ctid FROM {connectd_inflight} i
+			WHERE i.tbl = ` + tblParam + ` AND i.part = u.part AND i.epoch = u.epoch AND i.batch = u.batch) FROM unnest(` + st.arrays(in) + `) u (part, epoch, batch)))`
 	}
-	where := ` WHERE ` + gate + ` AND tbl = ` + tblParam + ` AND part = ` + st.part + ` AND epoch = `
-	if gone != nil {
-		st.with("finished", `DELETE FROM {connectd_inflight}`+where+st.arg("bigint", l.Epoch)+` AND batch = ANY (`+st.arg("bigint[]", gone)+`)`)
+	if gone.parts != nil {
+		st.with("finished", `DELETE FROM {connectd_inflight}`+where(gone))
 	}
-	if empty != nil {
-		st.with("emptied", `UPDATE {connectd_inflight} SET seqs = '{}'`+where+st.arg("bigint", l.Epoch)+` AND batch = ANY (`+st.arg("bigint[]", empty)+`)`)
+	if empty.parts != nil {
+		st.with("emptied", `UPDATE {connectd_inflight} SET seqs = '{}'`+where(empty))
 	}
 }
 
-func (st *step) announce(list []core.Announcement, l core.Lease) {
-	if len(list) == 0 {
+func (st *step) announce(in inflight) {
+	if in.parts == nil {
 		return
 	}
-	batches, seqs := make([]int64, len(list)), make([]string, len(list))
-	for i, a := range list {
-		batches[i], seqs[i] = a.Batch, arrayText(a.Seqs)
-	}
 	st.with("announced", `INSERT INTO {connectd_inflight} (tbl, part, epoch, batch, seqs)
-		SELECT `+tblParam+`, `+st.part+`, `+st.arg("bigint", l.Epoch)+`, batch, seqs::bigint[] FROM unnest(`+st.arg("bigint[]", batches)+`, `+st.arg("text[]", seqs)+`) u (batch, seqs)
+		SELECT `+tblParam+`, part, epoch, batch, seqs::bigint[] FROM unnest(`+st.arrays(in)+`, `+st.arg("text[]", in.seqs)+`) u (part, epoch, batch, seqs)
 		WHERE `+gate+` ON CONFLICT DO NOTHING`)
 }
 

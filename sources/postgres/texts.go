@@ -87,30 +87,33 @@ const rowColumns = `{order}::bigint, {id}::text, {key}::text, {route}::text, {ty
 	CASE WHEN {available_at} IS NULL THEN 0 ELSE (extract(epoch FROM greatest(least({available_at}, {now} + interval '100 years'), {now} - interval '100 years') - {now}) * 1000000)::bigint END,
 	CASE WHEN {failing_since} IS NULL THEN 0 ELSE (extract(epoch FROM {now} - {failing_since}) * 1000000)::bigint END{extra}`
 
-// fetch is one statement, so one snapshot, of which the first two columns tell; without rows it gives one of NULLs. It
-// reads one row more than the page may have, to know whether there are more. Its arguments are partition, after, up to,
-// and limit; with leaveOut the known seqs and the keys that must wait; with cut the number of bytes that ends the page.
-// Rows are cut by the size of payloads alone, which is no more than the client counts, and one row late, so that the
-// client sees that there are more.
+// fetch is one statement, so one snapshot, of which the first two columns tell; the third is the request's place; without
+// rows it gives one of NULLs. It reads one row more than a page may have, to know whether there are more. Its arguments are
+// lists of partitions and of afters, up to, and a list of limits; with leaveOut the known seqs and the keys that must wait;
+// with cut a list of the numbers of bytes that end the pages. Rows are cut by the size of payloads alone, which is no more
+// than the client counts, and one row late, so that the client sees that there are more.
 //
-// What is left out is looked up in a hash table, and neither joined, which would need the order to be made again, nor
-// compared one by one. The partition's pending rows are an index scan that ends at the limit.
+// What is left out is looked up in a hash table, made once, and neither joined, which would need the order to be made again,
+// nor compared one by one. A partition's pending rows are an index scan that ends at the limit, one after the other.
 func (t texts) fetch(columns string, leaveOut, cut bool) string {
-	where, before, most := "", "", ""
+	lists, names, where, before, most := "$1::integer[], $2::bigint[], $4::bigint[]", `"connectd part", "connectd after", "connectd most"`, "", "", ""
 	next := 5
 	if leaveOut {
 		where = ` AND {order} NOT IN (SELECT unnest($5::bigint[])) AND ({key} IS NULL OR {key}::text COLLATE "C" NOT IN (SELECT unnest($6::text[])))`
 		next = 7
 	}
 	if cut {
+		lists += fmt.Sprintf(", $%d::bigint[]", next)
+		names += `, "connectd bytes"`
 		before = `, sum({size}) OVER (ORDER BY {position} ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING) AS "connectd before"`
-		most = fmt.Sprintf(` WHERE coalesce("connectd before", 0) < $%d::bigint`, next)
+		most = ` WHERE coalesce("connectd before", 0) < "connectd bytes"`
 	}
-	page := `SELECT ` + columns + before + ` FROM {table} WHERE {part} = $1::integer AND {state} = 'pending' AND {position} > $2::bigint AND {position} <= $3::bigint` +
-		where + ` ORDER BY {position} LIMIT $4::bigint + 1`
+	page := `SELECT ` + columns + before + ` FROM {table} WHERE {part} = "connectd part" AND {state} = 'pending' AND {position} > "connectd after" AND {position} <= $3::bigint` +
+		where + ` ORDER BY {position} LIMIT "connectd most" + 1`
 	if cut {
 		page = `SELECT * FROM (` + page + `) c` + most
 	}
-	return t.fill(`SELECT "connectd oldest", "connectd next", ` + rowColumns + ` FROM (SELECT pg_snapshot_xmin(s)::text::bigint AS "connectd oldest",
-		pg_snapshot_xmax(s)::text::bigint AS "connectd next" FROM pg_current_snapshot() s OFFSET 0) h LEFT JOIN LATERAL (` + page + `) o ON true`)
+	return t.fill(`SELECT "connectd oldest", "connectd next", "connectd request", ` + rowColumns + ` FROM (SELECT pg_snapshot_xmin(s)::text::bigint AS "connectd oldest",
+		pg_snapshot_xmax(s)::text::bigint AS "connectd next" FROM pg_current_snapshot() s OFFSET 0) h LEFT JOIN
+		(unnest(` + lists + `) WITH ORDINALITY "connectd q" (` + names + `, "connectd request") CROSS JOIN LATERAL (` + page + `) o) ON true`)
 }

@@ -184,7 +184,7 @@ func (c *comparison) change() {
 	change.Finished = []core.Finished{{Batch: int64(c.rand.IntN(int(c.batch) + 1)), Keep: c.rand.IntN(2) == 0}}
 	c.batch += int64(c.rand.IntN(2))
 	c.both(fmt.Sprintf("step %v, %d settled, %d announced", change.Lease, len(change.Settle), len(announced.Seqs)), func(w *worker) any {
-		return answer(nil, w.src.Step(w.ctx, w.owner, change))
+		return answer(nil, w.src.Step(w.ctx, w.owner, []core.Change{change}))
 	})
 }
 

@@ -236,7 +236,7 @@ func staleStep(t *testing.T, h Harness) {
 	for _, deliveries := range []int{r.Deliveries, r2.Deliveries} {
 		c := change(one.lease(r.part), r)
 		c.Settle[0].Deliveries = deliveries
-		one.refused("the former owner's Step", one.src.Step(one.ctx, one.owner, c))
+		one.refused("the former owner's Step", one.src.Step(one.ctx, one.owner, []core.Change{c}))
 	}
 	unchanged(t, two, before)
 }
@@ -247,7 +247,7 @@ func lateStep(t *testing.T, h Harness) {
 	w.announce(1, r)
 	before, _ := w.show("a")
 	w.expire()
-	w.refused("a Step after the deadline", w.src.Step(w.ctx, w.owner, change(w.lease(r.part), r)))
+	w.refused("a Step after the deadline", w.src.Step(w.ctx, w.owner, []core.Change{change(w.lease(r.part), r)}))
 	unchanged(t, w, before)
 }
 
@@ -257,13 +257,13 @@ func foreignStep(t *testing.T, h Harness) {
 	w.announce(1, r)
 	before, _ := w.show("a")
 	l := w.lease(r.part)
-	w.refused("Step of another owner", w.src.Step(w.ctx, "two", change(l, r)))
-	w.refused("Step of no owner", w.src.Step(w.ctx, "", change(l, r)))
+	w.refused("Step of another owner", w.src.Step(w.ctx, "two", []core.Change{change(l, r)}))
+	w.refused("Step of no owner", w.src.Step(w.ctx, "", []core.Change{change(l, r)}))
 	l.Epoch++
-	w.refused("Step with a higher epoch", w.src.Step(w.ctx, w.owner, change(l, r)))
+	w.refused("Step with a higher epoch", w.src.Step(w.ctx, w.owner, []core.Change{change(l, r)}))
 	l.Epoch -= 2
-	w.refused("Step with a lower epoch", w.src.Step(w.ctx, w.owner, change(l, r)))
-	w.refused("Step on a partition that is not", w.src.Step(w.ctx, w.owner, change(core.Lease{Part: 1_000_000, Epoch: 1}, r)))
+	w.refused("Step with a lower epoch", w.src.Step(w.ctx, w.owner, []core.Change{change(l, r)}))
+	w.refused("Step on a partition that is not", w.src.Step(w.ctx, w.owner, []core.Change{change(core.Lease{Part: 1_000_000, Epoch: 1}, r)}))
 	unchanged(t, w, before)
 }
 
@@ -286,7 +286,7 @@ func releaseFrees(t *testing.T, h Harness) {
 	table, one := start(t, h)
 	l := one.lease(0)
 	one.release()
-	one.refused("Step after Release", one.src.Step(one.ctx, one.owner, core.Change{Lease: l}))
+	one.refused("Step after Release", one.src.Step(one.ctx, one.owner, []core.Change{{Lease: l}}))
 	one.refused("a second Release", one.src.Release(one.ctx, one.owner, l))
 	kept, err := one.src.Renew(one.ctx, one.owner, []core.Lease{l}, long)
 	one.must(err)

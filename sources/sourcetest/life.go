@@ -102,7 +102,7 @@ func drain(w *worker, sent *tally, total int) error {
 }
 
 func drainPage(w *worker, l core.Lease, sent *tally) error {
-	page, err := w.src.Fetch(w.ctx, core.FetchRequest{Part: l.Part, Limit: 40})
+	page, err := Page(w.ctx, w.src, core.FetchRequest{Part: l.Part, Limit: 40})
 	if err != nil {
 		return err
 	}
@@ -113,11 +113,11 @@ func drainPage(w *worker, l core.Lease, sent *tally) error {
 			announced.Seqs = append(announced.Seqs, r.Record.Seq)
 			settled.Settle = append(settled.Settle, core.Settlement{Seq: r.Record.Seq, Deliveries: r.Deliveries, State: core.Published})
 		}
-		if err := w.src.Step(w.ctx, w.owner, core.Change{Lease: l, Announce: []core.Announcement{announced}}); err != nil {
+		if err := w.src.Step(w.ctx, w.owner, []core.Change{{Lease: l, Announce: []core.Announcement{announced}}}); err != nil {
 			return err
 		}
 		sent.send(page.Rows)
-		if err := w.src.Step(w.ctx, w.owner, settled); err != nil {
+		if err := w.src.Step(w.ctx, w.owner, []core.Change{settled}); err != nil {
 			return err
 		}
 	}
@@ -136,9 +136,9 @@ func manyCallers(t *testing.T, h Harness) {
 	calls := []func(n int) error{
 		func(n int) error {
 			r := pending[fmt.Sprint("row", n)]
-			return w.src.Step(w.ctx, w.owner, core.Change{Lease: lease, Settle: []core.Settlement{{Seq: r.Record.Seq, State: core.Published}}})
+			return w.src.Step(w.ctx, w.owner, []core.Change{{Lease: lease, Settle: []core.Settlement{{Seq: r.Record.Seq, State: core.Published}}}})
 		},
-		func(int) error { _, err := w.src.Fetch(w.ctx, core.FetchRequest{Part: part, Limit: 50}); return err },
+		func(int) error { _, err := Page(w.ctx, w.src, core.FetchRequest{Part: part, Limit: 50}); return err },
 		func(int) error { _, err := w.src.Heartbeat(w.ctx, w.owner, nil, long); return err },
 		func(int) error { _, err := w.src.Renew(w.ctx, w.owner, w.leases, long); return err },
 		func(int) error { _, err := w.src.Blocking(w.ctx, part, true); return err },
@@ -173,7 +173,7 @@ func (w *worker) calls(l core.Lease, seq int64) map[string]func(context.Context)
 		},
 		"Release": func(ctx context.Context) error { return w.src.Release(ctx, w.owner, l) },
 		"Step": func(ctx context.Context) error {
-			return w.src.Step(ctx, w.owner, core.Change{Lease: l, Settle: []core.Settlement{{Seq: seq, State: core.Published}}})
+			return w.src.Step(ctx, w.owner, []core.Change{{Lease: l, Settle: []core.Settlement{{Seq: seq, State: core.Published}}}})
 		},
 		"Retry":      func(ctx context.Context) error { return w.op.Retry(ctx, "a", "ops") },
 		"ReleaseRow": func(ctx context.Context) error { return w.op.ReleaseRow(ctx, "a", "ops") },
@@ -186,7 +186,7 @@ func cancelledCalls(t *testing.T, h Harness) {
 	r := w.row("a")
 	calls := w.calls(w.lease(r.part), r.Record.Seq)
 	calls["Fetch"] = func(ctx context.Context) error {
-		_, err := w.src.Fetch(ctx, core.FetchRequest{Part: r.part, Limit: 1})
+		_, err := Page(ctx, w.src, core.FetchRequest{Part: r.part, Limit: 1})
 		return err
 	}
 	calls["Blocking"] = func(ctx context.Context) error { _, err := w.src.Blocking(ctx, r.part, true); return err }

@@ -223,7 +223,7 @@ func settleAtomic(t *testing.T, h Harness) {
 	before, _ := w.show("a")
 	l := w.lease(rows["a"].part)
 	l.Epoch++
-	w.refused("Step", w.src.Step(w.ctx, w.owner, core.Change{
+	w.refused("Step", w.src.Step(w.ctx, w.owner, []core.Change{{
 		Lease: l,
 		Settle: []core.Settlement{
 			{Seq: rows["a"].Record.Seq, State: core.Published},
@@ -231,7 +231,7 @@ func settleAtomic(t *testing.T, h Harness) {
 		},
 		Finished: []core.Finished{{Batch: 1}},
 		Announce: []core.Announcement{{Batch: 2, Seqs: []int64{rows["c"].Record.Seq}}},
-	}))
+	}}))
 	unchanged(t, w, before)
 	want(t, "rows pending", len(w.pending()), 3)
 }

@@ -88,6 +88,7 @@ func Run(t *testing.T, h Harness) {
 		{"takeover", takeoverTests},
 		{"announce", announceTests},
 		{"settle", settleTests},
+		{"group", groupTests},
 		{"fetch", fetchTests},
 		{"visibility", visibilityTests},
 		{"data", dataTests},

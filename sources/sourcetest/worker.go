@@ -3,6 +3,7 @@ package sourcetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -156,7 +157,7 @@ func (w *worker) fetch(req core.FetchRequest) core.Page {
 	if req.Limit == 0 {
 		req.Limit = 10_000
 	}
-	page, err := w.src.Fetch(w.ctx, req)
+	page, err := Page(w.ctx, w.src, req)
 	w.must(err)
 	return page
 }
@@ -176,7 +177,7 @@ func (w *worker) lease(part int) core.Lease {
 func (w *worker) step(part int, c core.Change) error {
 	w.t.Helper()
 	c.Lease = w.lease(part)
-	return w.src.Step(w.ctx, w.owner, c)
+	return w.src.Step(w.ctx, w.owner, []core.Change{c})
 }
 
 // announce names these rows in one batch.
@@ -282,4 +283,16 @@ func wantIDs(t *testing.T, what string, rows []core.Row, want ...string) {
 	if got := ids(rows); !slices.Equal(got, want) {
 		t.Errorf("%s: got %q, want %q", what, got, want)
 	}
+}
+
+// Page reads one page.
+func Page(ctx context.Context, src core.Source, req core.FetchRequest) (core.Page, error) {
+	pages, err := src.Fetch(ctx, []core.FetchRequest{req})
+	switch {
+	case err != nil:
+		return core.Page{}, err
+	case len(pages) != 1:
+		return core.Page{}, fmt.Errorf("%d pages for one request", len(pages))
+	}
+	return pages[0], nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/sources/sourcetest"
 	"github.com/connectd/connectd/sources/sqlite"
 )
 
@@ -58,7 +59,7 @@ func BenchmarkFetch(b *testing.B) {
 	defer src.Close()
 	b.ReportAllocs()
 	for b.Loop() {
-		if page, err := src.Fetch(b.Context(), core.FetchRequest{Limit: 500}); err != nil || len(page.Rows) != 500 {
+		if page, err := sourcetest.Page(b.Context(), src, core.FetchRequest{Limit: 500}); err != nil || len(page.Rows) != 500 {
 			b.Fatal(len(page.Rows), err)
 		}
 	}
@@ -116,7 +117,7 @@ func drainAll(b *testing.B, src *sqlite.Source, total int) {
 	change := core.Change{Lease: taken[0].Lease}
 	var after, batch int64
 	for done := 0; ; {
-		page, err := src.Fetch(b.Context(), core.FetchRequest{After: after, Limit: 500})
+		page, err := sourcetest.Page(b.Context(), src, core.FetchRequest{After: after, Limit: 500})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -134,7 +135,7 @@ func drainAll(b *testing.B, src *sqlite.Source, total int) {
 			next.Finished = []core.Finished{{Batch: batch}}
 			after = a.Seqs[len(a.Seqs)-1]
 		}
-		if err := src.Step(b.Context(), "me", change); err != nil {
+		if err := src.Step(b.Context(), "me", []core.Change{change}); err != nil {
 			b.Fatal(err)
 		}
 		change = next

@@ -33,7 +33,7 @@ func TestDoctorOfASoundTable(t *testing.T) {
 			initialise(t, cfg)
 			execute(t, cfg.Path, `INSERT INTO outbox (id, payload) VALUES ('a', 'x')`)
 			src := open(t, cfg)
-			if _, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 1}); err != nil {
+			if _, err := sourcetest.Page(t.Context(), src, core.FetchRequest{Limit: 1}); err != nil {
 				t.Fatal(err)
 			}
 			content := func() string {

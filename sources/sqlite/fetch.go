@@ -11,13 +11,16 @@ import (
 	"github.com/connectd/connectd/core"
 )
 
-// Fetch reads one page. Each row's memory is its own.
-func (src *Source) Fetch(ctx context.Context, req core.FetchRequest) (core.Page, error) {
-	page, err := src.fetch(ctx, req)
-	if err != nil {
-		return core.Page{}, fmt.Errorf("sqlite: fetch: %w", err)
+// Fetch reads each page by a statement of its own. Each row's memory is its own.
+func (src *Source) Fetch(ctx context.Context, reqs []core.FetchRequest) ([]core.Page, error) {
+	pages := make([]core.Page, len(reqs))
+	for i, req := range reqs {
+		var err error
+		if pages[i], err = src.fetch(ctx, req); err != nil {
+			return nil, fmt.Errorf("sqlite: fetch: %w", err)
+		}
 	}
-	return page, nil
+	return pages, nil
 }
 
 func (src *Source) fetch(ctx context.Context, req core.FetchRequest) (core.Page, error) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/core/layout"
+	"github.com/connectd/connectd/sources/sourcetest"
 	"github.com/connectd/connectd/sources/sqlite"
 )
 
@@ -33,7 +34,7 @@ func initWith(t *testing.T, cfg sqlite.Config, existing string) error {
 // pendingIDs reads all pending rows.
 func pendingIDs(t *testing.T, src *sqlite.Source) string {
 	t.Helper()
-	page, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 1000})
+	page, err := sourcetest.Page(t.Context(), src, core.FetchRequest{Limit: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +150,7 @@ func TestTheArticlesTableIsAdopted(t *testing.T) {
 	if err != nil || info.State != core.Published || info.PublishedAt.IsZero() {
 		t.Errorf("the published row: %+v, %v", info, err)
 	}
-	page, _ := src.Fetch(t.Context(), core.FetchRequest{Limit: 10})
+	page, _ := sourcetest.Page(t.Context(), src, core.FetchRequest{Limit: 10})
 	if r := page.Rows[2].Record; r.Key != "r" || r.Type != "k" || r.Route != "" || string(r.Payload) != `{"x": 1}` || time.Since(r.CreatedAt) > time.Minute {
 		t.Errorf("the new row: %+v", r)
 	}
@@ -235,13 +236,13 @@ func TestEveryUsableShapeOfTableIsAdopted(t *testing.T) {
 		// take a late settlement of the old one.
 		last := publishAll(t, src)
 		insert("14")
-		page, err := src.Fetch(t.Context(), core.FetchRequest{After: last, Limit: 10})
+		page, err := sourcetest.Page(t.Context(), src, core.FetchRequest{After: last, Limit: 10})
 		if err != nil || len(page.Rows) != 1 || page.Rows[0].Record.ID != "14" {
 			t.Errorf("%s: after the last seq: %+v, %v", create, page.Rows, err)
 		}
 		// VACUUM may give a rowid to another row.
 		execute(t, cfg.Path, `VACUUM`)
-		after, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 10})
+		after, err := sourcetest.Page(t.Context(), src, core.FetchRequest{Limit: 10})
 		if err != nil || len(after.Rows) != 1 || after.Rows[0].Record.Seq != page.Rows[0].Record.Seq {
 			t.Errorf("%s: after VACUUM: %+v, %v", create, after.Rows, err)
 		}
@@ -255,7 +256,7 @@ func publishAll(t *testing.T, src *sqlite.Source) int64 {
 	if err != nil || len(taken) != 1 {
 		t.Fatal(taken, err)
 	}
-	page, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 1000})
+	page, err := sourcetest.Page(t.Context(), src, core.FetchRequest{Limit: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +264,7 @@ func publishAll(t *testing.T, src *sqlite.Source) int64 {
 	for _, r := range page.Rows {
 		c.Settle = append(c.Settle, core.Settlement{Seq: r.Record.Seq, Deliveries: r.Deliveries, State: core.Published})
 	}
-	if err := src.Step(t.Context(), "one", c); err != nil {
+	if err := src.Step(t.Context(), "one", []core.Change{c}); err != nil {
 		t.Fatal(err)
 	}
 	if err := src.Release(t.Context(), "one", taken[0].Lease); err != nil {

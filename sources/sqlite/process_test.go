@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/sources/sourcetest"
 	"github.com/connectd/connectd/sources/sqlite"
 )
 
@@ -111,7 +112,7 @@ func drainOnce(ctx context.Context, src *sqlite.Source, owner string) ([]string,
 		}
 	}
 	l := taken[0].Lease
-	page, err := src.Fetch(ctx, core.FetchRequest{Limit: 25})
+	page, err := sourcetest.Page(ctx, src, core.FetchRequest{Limit: 25})
 	if err != nil {
 		return nil, err
 	}
@@ -123,10 +124,10 @@ func drainOnce(ctx context.Context, src *sqlite.Source, owner string) ([]string,
 		a.Seqs = append(a.Seqs, r.Record.Seq)
 		settle.Settle = append(settle.Settle, core.Settlement{Seq: r.Record.Seq, Deliveries: r.Deliveries, State: core.Published})
 	}
-	if err := src.Step(ctx, owner, core.Change{Lease: l, Announce: []core.Announcement{a}}); err != nil {
+	if err := src.Step(ctx, owner, []core.Change{{Lease: l, Announce: []core.Announcement{a}}}); err != nil {
 		return nil, err
 	}
-	if err := src.Step(ctx, owner, settle); err != nil {
+	if err := src.Step(ctx, owner, []core.Change{settle}); err != nil {
 		return nil, err
 	}
 	return sent, src.Release(ctx, owner, l)
@@ -287,15 +288,15 @@ func TestAProcessKilledInATransactionChangesNothing(t *testing.T) {
 		t.Fatal(taken, err)
 	}
 	l := taken[0].Lease
-	if err := src.Step(t.Context(), "one", core.Change{Lease: l, Announce: []core.Announcement{{Batch: 1, Seqs: []int64{1}}}}); err != nil {
+	if err := src.Step(t.Context(), "one", []core.Change{{Lease: l, Announce: []core.Announcement{{Batch: 1, Seqs: []int64{1}}}}}); err != nil {
 		t.Fatal(err)
 	}
 	cmd, _, out := start(t, "hang", cfg.Path)
 	line(t, out)
-	if err := src.Step(t.Context(), "one", core.Change{Lease: l}); err == nil {
+	if err := src.Step(t.Context(), "one", []core.Change{{Lease: l}}); err == nil {
 		t.Fatal("the file is not locked by the child")
 	}
-	if page, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 10}); err != nil || len(page.Rows) != 2 {
+	if page, err := sourcetest.Page(t.Context(), src, core.FetchRequest{Limit: 10}); err != nil || len(page.Rows) != 2 {
 		t.Fatalf("a fetch while another process writes: %d rows, %v", len(page.Rows), err)
 	}
 	if err := cmd.Process.Kill(); err != nil {
@@ -309,7 +310,7 @@ func TestAProcessKilledInATransactionChangesNothing(t *testing.T) {
 	if err != nil || len(taken) != 1 || len(taken[0].Recovered) != 1 || taken[0].Recovered[0].State != core.Pending {
 		t.Fatal(taken, err)
 	}
-	if page, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 10}); err != nil || len(page.Rows) != 2 {
+	if page, err := sourcetest.Page(t.Context(), src, core.FetchRequest{Limit: 10}); err != nil || len(page.Rows) != 2 {
 		t.Fatalf("rows pending: %d, %v", len(page.Rows), err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/core/layout"
+	"github.com/connectd/connectd/sources/sourcetest"
 	"github.com/connectd/connectd/sources/sqlite"
 )
 
@@ -26,7 +27,7 @@ func TestALockedFileIsAnErrorThatPasses(t *testing.T) {
 			t.Errorf("while the file is locked: %v", err)
 		}
 	}
-	if _, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 1}); err != nil {
+	if _, err := sourcetest.Page(t.Context(), src, core.FetchRequest{Limit: 1}); err != nil {
 		t.Errorf("a fetch waits for nobody: %v", err)
 	}
 	end(t, conn)
@@ -43,7 +44,7 @@ func TestANumberThatIsNoneStopsNobody(t *testing.T) {
 			initialise(t, cfg)
 			execute(t, cfg.Path, `INSERT INTO outbox (id, `+column+`) VALUES ('odd', 'soon'), ('next', 0)`)
 			src := open(t, cfg)
-			page, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 10})
+			page, err := sourcetest.Page(t.Context(), src, core.FetchRequest{Limit: 10})
 			if err != nil || len(page.Rows) != 2 {
 				t.Fatalf("%+v, %v", page.Rows, err)
 			}
@@ -56,7 +57,7 @@ func TestANumberThatIsNoneStopsNobody(t *testing.T) {
 			}
 			row := page.Rows[0]
 			c := core.Change{Lease: taken[0].Lease, Settle: []core.Settlement{{Seq: row.Record.Seq, State: core.Published, Deliveries: row.Deliveries}}}
-			if err := src.Step(t.Context(), "one", c); err != nil {
+			if err := src.Step(t.Context(), "one", []core.Change{c}); err != nil {
 				t.Fatal(err)
 			}
 			if info, _, err := src.Show(t.Context(), "odd"); err != nil || info.State != core.Published {
@@ -88,7 +89,7 @@ func TestAFileThatIsReplacedIsNoticed(t *testing.T) {
 	if err := src.Moved(); err == nil || !strings.Contains(err.Error(), "replaced") {
 		t.Errorf("when another is there: %v", err)
 	}
-	if err := src.Step(t.Context(), "one", announce); !errors.Is(err, core.ErrLeaseNotOwned) {
+	if err := src.Step(t.Context(), "one", []core.Change{announce}); !errors.Is(err, core.ErrLeaseNotOwned) {
 		t.Errorf("rows were announced in a file that nobody finds: %v", err)
 	}
 	if kept, err := src.Renew(t.Context(), "one", []core.Lease{taken[0].Lease}, time.Minute); err != nil || len(kept) != 0 {
@@ -150,7 +151,7 @@ func TestTimeIsReadUnderTheLock(t *testing.T) {
 	src := open(t, cfg)
 	db := application(t, cfg.Path)
 	for what, call := range map[string]func(core.Lease) error{
-		"step":    func(l core.Lease) error { return src.Step(t.Context(), "one", core.Change{Lease: l}) },
+		"step":    func(l core.Lease) error { return src.Step(t.Context(), "one", []core.Change{{Lease: l}}) },
 		"release": func(l core.Lease) error { return src.Release(t.Context(), "one", l) },
 	} {
 		taken, err := src.Acquire(t.Context(), "one", 1, 40*time.Millisecond, false)
@@ -218,7 +219,7 @@ func TestStoredBytesDoNotDependOnDeclaredTypes(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		page, err := open(t, cfg).Fetch(t.Context(), core.FetchRequest{Limit: 100})
+		page, err := sourcetest.Page(t.Context(), open(t, cfg), core.FetchRequest{Limit: 100})
 		if err != nil || len(page.Rows) != 10 {
 			t.Fatal(len(page.Rows), err)
 		}
@@ -249,7 +250,7 @@ func TestCreatedIsReadAsApplicationsWriteIt(t *testing.T) {
 	} {
 		execute(t, cfg.Path, strings.ReplaceAll(fmt.Sprintf(`INSERT INTO outbox (id, payload, at) VALUES ('%02d', 'x', %s)`, i, value), " .0", ".0"))
 	}
-	page, err := open(t, cfg).Fetch(t.Context(), core.FetchRequest{Limit: 100})
+	page, err := sourcetest.Page(t.Context(), open(t, cfg), core.FetchRequest{Limit: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +271,7 @@ func TestARowWithoutAnIDIsInvalid(t *testing.T) {
 	initialise(t, cfg)
 	execute(t, cfg.Path, `INSERT INTO commands (command_id, payload) VALUES (NULL, 'x'), ('a', 'x')`)
 	src := open(t, cfg)
-	page, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 10})
+	page, err := sourcetest.Page(t.Context(), src, core.FetchRequest{Limit: 10})
 	if err != nil || len(page.Rows) != 2 || page.Rows[0].Invalid == "" || page.Rows[1].Invalid != "" {
 		t.Fatalf("%+v, %v", page.Rows, err)
 	}
@@ -289,7 +290,7 @@ func TestHeadersFromColumns(t *testing.T) {
 	}
 	pending := func(cfg sqlite.Config, n int) []core.Row {
 		t.Helper()
-		page, err := open(t, cfg).Fetch(t.Context(), core.FetchRequest{Limit: 10})
+		page, err := sourcetest.Page(t.Context(), open(t, cfg), core.FetchRequest{Limit: 10})
 		if err != nil || len(page.Rows) != n {
 			t.Fatalf("%+v, %v", page.Rows, err)
 		}
@@ -326,7 +327,7 @@ func TestFetchCostsTheSameBesidePublishedRows(t *testing.T) {
 		best := time.Hour
 		for range 20 {
 			begun := time.Now()
-			if page, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 100}); err != nil || len(page.Rows) != 2 {
+			if page, err := sourcetest.Page(t.Context(), src, core.FetchRequest{Limit: 100}); err != nil || len(page.Rows) != 2 {
 				t.Fatal(len(page.Rows), err)
 			}
 			best = min(best, time.Since(begun))
@@ -371,7 +372,7 @@ func TestTwoTablesInOneFileAreApart(t *testing.T) {
 			t.Fatal(taken, err)
 		}
 		c := core.Change{Lease: taken[0].Lease, Announce: []core.Announcement{{Batch: 1, Seqs: []int64{1}}}}
-		if err := src.Step(t.Context(), "one", c); err != nil {
+		if err := src.Step(t.Context(), "one", []core.Change{c}); err != nil {
 			t.Fatal(err)
 		}
 		if pulse, err := src.Heartbeat(t.Context(), fmt.Sprint("worker", i), nil, time.Minute); err != nil || pulse.Live != 1 {
@@ -396,7 +397,7 @@ func TestKeysOfACollatedColumnAreApart(t *testing.T) {
 	if err != nil || len(blocks) != 2 {
 		t.Errorf("blocks: %v, %v", blocks, err)
 	}
-	page, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 10, Exclude: []string{"KEY"}})
+	page, err := sourcetest.Page(t.Context(), src, core.FetchRequest{Limit: 10, Exclude: []string{"KEY"}})
 	if err != nil || len(page.Rows) != 1 || page.Rows[0].Record.Key != "key" {
 		t.Errorf("without KEY: %+v, %v", page.Rows, err)
 	}
@@ -434,7 +435,7 @@ func TestNoAvailableAtStopsThePage(t *testing.T) {
 	for i, v := range values {
 		execute(t, cfg.Path, fmt.Sprintf(`INSERT INTO outbox (id, payload, available_at) VALUES ('%d', 'x', %s)`, i, v.at))
 	}
-	page, err := src.Fetch(t.Context(), core.FetchRequest{Limit: 100})
+	page, err := sourcetest.Page(t.Context(), src, core.FetchRequest{Limit: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -474,7 +475,7 @@ func TestARowWithoutNumbersIsInvalidAlone(t *testing.T) {
 	cfg := sqlite.Config{Path: file(t), Table: "outbox"}
 	initialise(t, cfg)
 	execute(t, cfg.Path, `INSERT INTO outbox (id, payload, attempts) VALUES ('a', 'x', '')`, `INSERT INTO outbox (id, payload) VALUES ('b', 'x')`)
-	page, err := open(t, cfg).Fetch(t.Context(), core.FetchRequest{Limit: 10})
+	page, err := sourcetest.Page(t.Context(), open(t, cfg), core.FetchRequest{Limit: 10})
 	if err != nil || len(page.Rows) != 2 || page.Rows[0].Invalid == "" || page.Rows[1].Invalid != "" {
 		t.Errorf("got %+v, %v", page.Rows, err)
 	}

@@ -11,34 +11,49 @@ import (
 )
 
 // Step settles and announces in one transaction behind the fence.
-func (src *Source) Step(ctx context.Context, owner string, c core.Change) error {
-	if len(c.Announce) > 0 && src.Moved() != nil { // the rows may have been read from the other file
+func (src *Source) Step(ctx context.Context, owner string, changes []core.Change) error {
+	if len(changes) == 0 {
+		return ctx.Err()
+	}
+	announces := func(c core.Change) bool { return len(c.Announce) > 0 }
+	if slices.ContainsFunc(changes, announces) && src.Moved() != nil { // the rows may have been read from the other file
 		return core.ErrLeaseNotOwned
 	}
 	return src.transact(ctx, "step", func(tx *sql.Tx) error {
-		if err := src.fence(ctx, tx, owner, c.Lease); err != nil {
-			return err
-		}
-		if err := src.settleAll(ctx, tx, owner, c.Settle); err != nil {
-			return err
-		}
-		for _, f := range c.Finished {
-			st := src.st.finish
-			if f.Keep {
-				st = src.st.empty
-			}
-			if _, err := tx.StmtContext(ctx, st).ExecContext(ctx, src.s.table, c.Lease.Part, c.Lease.Epoch, f.Batch); err != nil {
-				return fmt.Errorf("finish batch %d: %w", f.Batch, err)
+		for _, c := range changes {
+			if err := src.fence(ctx, tx, owner, c.Lease); err != nil {
+				return err
 			}
 		}
-		for _, a := range c.Announce {
-			_, err := tx.StmtContext(ctx, src.st.announce).ExecContext(ctx, src.s.table, c.Lease.Part, c.Lease.Epoch, a.Batch, jsonSeqs(a.Seqs))
-			if err != nil {
-				return fmt.Errorf("announce batch %d: %w", a.Batch, err)
+		for _, c := range changes {
+			if err := src.carryOut(ctx, tx, owner, c); err != nil {
+				return err
 			}
 		}
 		return nil
 	})
+}
+
+func (src *Source) carryOut(ctx context.Context, tx *sql.Tx, owner string, c core.Change) error {
+	if err := src.settleAll(ctx, tx, owner, c.Settle); err != nil {
+		return err
+	}
+	for _, f := range c.Finished {
+		st := src.st.finish
+		if f.Keep {
+			st = src.st.empty
+		}
+		if _, err := tx.StmtContext(ctx, st).ExecContext(ctx, src.s.table, c.Lease.Part, c.Lease.Epoch, f.Batch); err != nil {
+			return fmt.Errorf("finish batch %d: %w", f.Batch, err)
+		}
+	}
+	for _, a := range c.Announce {
+		_, err := tx.StmtContext(ctx, src.st.announce).ExecContext(ctx, src.s.table, c.Lease.Part, c.Lease.Epoch, a.Batch, jsonSeqs(a.Seqs))
+		if err != nil {
+			return fmt.Errorf("announce batch %d: %w", a.Batch, err)
+		}
+	}
+	return nil
 }
 
 // same is what published rows have in common that one statement can settle.

@@ -37,7 +37,7 @@ func TestSettlingKeepsTheApplicationsTriggers(t *testing.T) {
 			c.Settle = append(c.Settle, core.Settlement{Seq: seq, State: core.Published})
 			all = append(all, fmt.Sprint("row", seq))
 		}
-		if err := src.Step(t.Context(), "one", c); err != nil {
+		if err := src.Step(t.Context(), "one", []core.Change{c}); err != nil {
 			t.Errorf("%s: %v", shape, err)
 		}
 	}
