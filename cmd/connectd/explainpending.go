@@ -241,7 +241,10 @@ func (s *surroundings) explainTurn(e *explanation, due bool) {
 		before := "no row goes before it"
 		switch {
 		case r.AtLeast:
-			before = fmt.Sprintf("%d rows or more of it go before", n)
+			before = fmt.Sprintf("%d rows or more of it go before (whether one of its key is beyond those was not looked at)", n)
+			if !s.row.Keyed || !s.table.policy.Ordered {
+				before = fmt.Sprintf("%d rows or more of it go before", n)
+			}
 		case n > 0:
 			before = counted(n, "pending row") + " of it come before"
 		}

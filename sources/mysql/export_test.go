@@ -1,6 +1,10 @@
 package mysql
 
-import "context"
+import (
+	"context"
+
+	"github.com/connectd/connectd/core"
+)
 
 // Repeated is how many transactions were run again.
 func (src *Source) Repeated() int64 { return src.repeated.Load() }
@@ -18,6 +22,11 @@ func (src *Source) ExplainText(ctx context.Context, query string, args ...any) (
 // PublishTexts are the statements that settle published rows.
 func (src *Source) PublishTexts(seqs []int64) []string {
 	return []string{src.text.publish(same{}, seqs), src.text.remove(same{}, seqs)}
+}
+
+// QueueTexts are the statements that find what a row waits behind: how many rows, and with one parameter which of its key.
+func (src *Source) QueueTexts(row core.RowInfo) (count, ofKey string) {
+	return src.countEarlier(row), src.firstOfKey(core.Dead, row)
 }
 
 // Session tells some of what a session has.
