@@ -356,3 +356,14 @@ func TestExplainWhoDidWhat(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 }
+
+// TestExplainOneReceiptOnce: two tables of one database share its receipts.
+func TestExplainOneReceiptOnce(t *testing.T) {
+	t.Parallel()
+	dir := shopDir(t, quickstart+strings.NewReplacer("connectors:\n", "", "orders:", "mails:", "table: outbox", "table: mails", "out.jsonl", "mails.jsonl").Replace(quickstart))
+	s := openShop(t, dir)
+	s.exec("INSERT INTO connectd_receipt (command_id, consumer) VALUES ('gone', 'mailer')")
+	if e := explained(t, dir, nil, "gone"); e.codes() != "cleaned receipt" || e.Connector != "" {
+		t.Errorf("%+v", e)
+	}
+}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/connectd/connectd/core"
@@ -94,14 +95,13 @@ func (m *machine) uncertain(b *batch, e *entry, now time.Duration) verdict {
 		v.settlement.Crashes++
 		v.settlement.Failure.Code = core.ReasonCrash
 		if v.settlement.Crashes >= core.MaxCrashes {
-			if m.valve.onTrial && e.row.Crashes < core.MaxCrashes {
-				// Something was buried so and nothing delivered since: it may be the sink that dies on everything. (A row that
-				// was dead before and that a person retried is found guilty a second time; that buries nobody new.)
+			if m.valve.spares(e.row.Crashes) {
+				// Something was buried so and nothing delivered since: it may be the sink that dies on everything.
 				// It waits outside memory, where it would be in the way of rows that might clear the sink.
 				v.settlement.Crashes = e.row.Crashes
 				v.leaves, v.until = true, now+quarantine
 			} else {
-				m.valve.onTrial = true
+				m.valve.buried(e.row.Crashes)
 				return m.bury(v)
 			}
 		}
@@ -197,7 +197,7 @@ func (m *machine) judgeSink(b *batch, now time.Duration) {
 	case cancelled, withdrawn:
 		return
 	case died, hung:
-		if m.valve.onTrial && m.anyAtLast(b) {
+		if m.anySpared(b) {
 			m.valve.isolate(now, "the sink dies on every record: "+text(b.ans.err))
 			m.log.Error("connector quarantined: its sink keeps dying and nothing was delivered in between; "+
 				"mend the sink or skip the record", "connector", m.name, "error", text(b.ans.err), "seq", b.entries[0].row.Record.Seq)
@@ -236,7 +236,7 @@ func (m *machine) judgeSink(b *batch, now time.Duration) {
 		}
 	default:
 		if seen[core.Delivered] > 0 {
-			m.valve.onTrial = false
+			m.valve.acquit()
 		}
 		// A batch that left before the valve closed says nothing about the sink after it.
 		if m.valve.reason == "" || b.probe {
@@ -245,14 +245,11 @@ func (m *machine) judgeSink(b *batch, now time.Duration) {
 	}
 }
 
-// anyAtLast reports whether the batch holds a row whose next crash would bury it, for the first time.
-func (m *machine) anyAtLast(b *batch) bool {
-	for _, e := range b.entries {
-		if e.row.Crashes == core.MaxCrashes-1 {
-			return true
-		}
-	}
-	return false
+// anySpared reports whether the batch holds a row that this crash would bury if the sink were not on trial.
+func (m *machine) anySpared(b *batch) bool {
+	return slices.ContainsFunc(b.entries, func(e *entry) bool {
+		return e.row.Crashes >= core.MaxCrashes-1 && m.valve.spares(e.row.Crashes)
+	})
 }
 
 func (m *machine) closeValve(b *batch, now, atLeast, limit time.Duration, reason string) {
