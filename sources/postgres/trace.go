@@ -84,5 +84,8 @@ func (src *Source) Trace(ctx context.Context, id string) (core.Trace, error) {
 		})
 		return err
 	})
+	if err != nil && noRow(err) {
+		err = nil // the id is no text to this database, so nobody has reported it
+	}
 	return trace, err
 }
