@@ -15,7 +15,7 @@ func rowsExplain(ctx context.Context, p *program, tables []table, req rowsReques
 	for _, id := range req.ids {
 		e, err := explain(ctx, tables, id)
 		if err != nil {
-			fmt.Fprintf(p.stderr, "connectd: %v\n", err)
+			p.complain(err)
 			failed = errReported
 			continue
 		}
@@ -65,7 +65,7 @@ func explain(ctx context.Context, tables []table, id string) (explanation, error
 			break
 		}
 		if s, err = surround(ctx, f); err != nil {
-			return explanation{}, fmt.Errorf("%s: look at what is around row %s: %w", f.table.connector, id, err)
+			return explanation{}, fmt.Errorf("%s: look at what is around row %s: %w", f.table.connector, line(id, 128), err)
 		}
 		if s.agree() {
 			break
@@ -110,7 +110,7 @@ func explainMissing(ctx context.Context, tables []table, id string) (explanation
 	for _, t := range tables {
 		trace, err := t.ops.Trace(ctx, id)
 		if err != nil {
-			return e, fmt.Errorf("%s: look for traces of row %s: %w", t.connector, id, err)
+			return e, fmt.Errorf("%s: look for traces of row %s: %w", t.connector, line(id, 128), err)
 		}
 		cleaned += trace.Cleaned
 		for _, r := range trace.Receipts {

@@ -301,7 +301,8 @@ func TestExplainASinkThatIsAway(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	e = explained(t, dir, nil, "second")
-	if behind, waits := e.find(t, "behind_pending"), e.find(t, "destination_waits"); behind.Row.ID != "first" || waits.Error.Code != "breaker_open" {
+	if behind, waits := e.find(t, "behind_pending"), e.find(t, "destination_waits"); behind.Row.ID != "first" || waits.Error.Code != "breaker_open" ||
+		!strings.Contains(e.Do, "destination") { // and not: look at the row before
 		t.Errorf("%+v", e)
 	}
 }

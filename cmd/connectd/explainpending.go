@@ -66,6 +66,9 @@ func (s *surroundings) explainPending(e *explanation) {
 	if worked {
 		s.explainTurn(e, !stopped)
 	}
+	if first := s.queue.First; e.Do == "" && e.has("behind_pending") {
+		e.Do = "see what that row waits for: connectd rows explain " + argument(first.ID)
+	}
 }
 
 // owned says that a worker has the partition now.
@@ -203,7 +206,6 @@ func (s *surroundings) explainAhead(e *explanation) {
 		}
 	default:
 		r.Say += "is due" + r.Error.String() + "."
-		do = "see what that row waits for: " + ask
 	}
 	e.add(r, do)
 }
@@ -242,7 +244,7 @@ func (s *surroundings) explainPast(e *explanation) {
 	switch {
 	case known && operatorsWord(a.Code):
 		explainChange(s.found, e)
-	case s.row.LastError != "" && !slices.ContainsFunc(e.Because, func(r reason) bool { return r.Code == "backoff" }):
+	case s.row.LastError != "" && !e.has("backoff"):
 		failure := lastError(s.found)
 		e.add(reason{Code: "failed_before", Error: failure, Say: fmt.Sprintf("Its last send failed, after %s%s. It is tried again.", sends(sendCount(s.row)), failure)}, "")
 	}

@@ -42,7 +42,7 @@ func TestExplainARowThatMoves(t *testing.T) {
 		}
 		return got[0].Lease
 	}
-	err := src.Step(t.Context(), "first", core.Change{Lease: acquire("first"), Announce: []core.Announcement{{Batch: 1, Seqs: []int64{seq}}}})
+	err := src.Step(t.Context(), "first", []core.Change{{Lease: acquire("first"), Announce: []core.Announcement{{Batch: 1, Seqs: []int64{seq}}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -229,7 +229,8 @@ func (m *machine) judgeSink(b *batch, now time.Duration) {
 	case reason != "":
 		m.closeValve(b, now, wait, valveLimit, reason)
 	case seen[core.NotAttempted] == n:
-		m.closeValve(b, now, 0, valveLimit, "the sink attempted none of a batch")
+		first := b.ans.outcomes[0]
+		m.closeValve(b, now, 0, valveLimit, fmt.Sprintf("the sink attempted none of a batch: %s: %s", orElse(first.Code, first.Kind.String()), first.Message))
 	case seen[core.Delivered] == 0 && seen[core.Throttled] == 0 && !others:
 		if m.valve.failAlike(m.usualRecords()) || b.probe {
 			m.closeValve(b, now, 0, alikeBackoff, "every record fails: "+b.ans.outcomes[0].Message)
