@@ -67,7 +67,8 @@
 // All rules are a partition's own; only the calls of the source carry several. A read and a step of few rows cost about the same
 // for one partition as for sixty-four, and thousands of them a second slow down whoever else uses the database. So at most two of
 // each kind run at a time, and what becomes ready meanwhile goes together in the next. Idle partitions, whose polls come due within
-// half a pause of one another, are read together. A partition that fills a call by itself has calls of its own, eight of a kind.
+// half a pause of one another, are read together. A partition that fills a call by itself has calls of its own, eight of a kind;
+// so has one whose read begins at the start and has keys that wait to pass over, for that may take long, again and again.
 //
 // A group that the fence refused has written nothing, and nobody knows which lease it was: each partition tries alone, at once. That
 // is no repeat, and only one that is refused alone is in doubt. After an unknown outcome each partition repeats its own change,

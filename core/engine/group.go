@@ -10,7 +10,7 @@ const (
 	groupParts = 64  // partitions of one call, at most
 	fullCall   = 128 // rows that fill a call
 	lightCalls = 2   // calls of one kind with fewer rows that may run at once
-	fullCalls  = 8   // calls of one kind with so many rows that may run at once
+	fullCalls  = 8   // calls of one kind with so many rows, and long reads, that may run at once
 )
 
 // lanes counts the running calls of one kind. Calls for a partition that goes alone after a failure are in neither: while

@@ -146,6 +146,49 @@ func TestAPartitionThatHangsHoldsUpTheOthersForOneDeadline(t *testing.T) {
 	}
 }
 
+// longTailSource is a source in which passing over the rows of keys that wait takes a second.
+type longTailSource struct {
+	*lockedSource
+	long atomic.Int64 // such reads
+}
+
+func (s *longTailSource) Fetch(ctx context.Context, reqs []core.FetchRequest) ([]core.Page, error) {
+	if slices.ContainsFunc(reqs, func(r core.FetchRequest) bool { return r.After == 0 && len(r.Exclude) > 0 }) {
+		s.long.Add(1)
+		time.Sleep(time.Second)
+	}
+	return s.lockedSource.Fetch(ctx, reqs)
+}
+
+// A partition is read from the start whenever a key of it may go on. When it has a long tail of another that waits, those
+// reads take long, and the other partitions' do not.
+func TestAPartitionWithALongTailDoesNotHoldUpTheOthers(t *testing.T) {
+	inBubble(t, 16, func(w *world) {
+		s := &longTailSource{lockedSource: newLockedSource(w, time.Millisecond)}
+		w.insert(200, 200)
+		away := map[string]bool{} // the rows of one partition, each of a key of its own
+		for _, r := range w.source.Rows() {
+			away[r.ID] = r.Part == 0
+		}
+		w.sink.Decide(func(r core.Record) core.Outcome {
+			if away[r.ID] {
+				return core.Outcome{Kind: core.Retryable, Scope: core.ScopeKey, Code: "away"}
+			}
+			return core.Outcome{Kind: core.Delivered}
+		})
+		defer w.start(w.connector(func(c *engine.Connector) { c.Source, c.Policy.Retry.Max = s, 5*time.Second }))()
+		time.Sleep(10 * time.Second)
+		for range 60 {
+			w.insert(100, 100)
+			w.wait(700*time.Millisecond, "the other partitions", func() bool { return w.pendingOutside(0) == 0 })
+			time.Sleep(time.Second)
+		}
+		if n := s.long.Load(); n < 10 {
+			t.Errorf("only %d reads took long", n)
+		}
+	})
+}
+
 // robbedSource takes a lease of the first step that settles rows of several partitions, just before that is carried out.
 type robbedSource struct {
 	*lockedSource

@@ -8,7 +8,7 @@ import (
 	"github.com/connectd/connectd/core"
 )
 
-// read issues the reads that are due. Those that will find little go together, and those that come due soon go along.
+// read issues the reads that are due. Those that will be short go together, and those that come due soon go along.
 func (m *machine) read(parts []*partition, now time.Duration) {
 	var due, soon []*partition
 	for _, p := range parts {
@@ -17,7 +17,7 @@ func (m *machine) read(parts []*partition, now time.Duration) {
 			switch {
 			case p.readAlone:
 				m.fetch(group{parts: []*partition{p}}, now)
-			case p.expect < fullCall:
+			case !p.long():
 				due = append(due, p)
 			case m.reads.full < fullCalls:
 				m.fetch(group{parts: []*partition{p}, lane: &m.reads.full}, now)
@@ -34,6 +34,10 @@ func (m *machine) read(parts []*partition, now time.Duration) {
 		m.fetch(group{parts: slices.Clone(g), lane: &m.reads.light}, now)
 	}
 }
+
+// long reports whether p's next read may take long, so that it goes by itself and others do not wait for it with every one of
+// theirs: it brings many rows, or it begins at the start and has rows of keys that wait to pass over, nobody knows how many.
+func (p *partition) long() bool { return p.expect >= fullCall || p.scanning && len(p.behind) > 0 }
 
 // turn is whether a partition is to be read.
 type turn int
@@ -71,7 +75,7 @@ func (m *machine) readTurn(p *partition, now time.Duration) turn {
 		return notYet
 	case p.scanning || m.at(p.nextRead, now):
 		return readNow
-	case p.nextRead-now <= p.idle/2 && p.expect < fullCall && !p.readAlone:
+	case p.nextRead-now <= p.idle/2 && !p.long() && !p.readAlone:
 		return readSoon
 	}
 	return notYet

@@ -186,6 +186,7 @@ type simConn struct {
 	wakeup  int // the newest alarm
 	downTo  time.Duration
 	running map[*batch]*simCall
+	lanes   map[*int]int      // calls of the source that run, by the lane that counts them
 	ahead   map[int]core.Page // with dbOff.blockFirst: rows read before the blocked keys
 }
 
@@ -193,7 +194,7 @@ func (s *sim) startWorker() {
 	s.started++
 	w := &simWorker{s: s, owner: fmt.Sprintf("w%d", s.started), gate: NewGate(), calls: map[*simCall]bool{}}
 	for i, t := range s.tables {
-		c := &simConn{w: w, table: i, source: t, running: map[*batch]*simCall{}, ahead: map[int]core.Page{}}
+		c := &simConn{w: w, table: i, source: t, running: map[*batch]*simCall{}, lanes: map[*int]int{}, ahead: map[int]core.Page{}}
 		c.m = newMachine(&Connector{
 			Name: "sim", Policy: s.sc.policy(), Prefers: s.sc.prefers(), Gate: w.gate, Log: slog.New(slog.DiscardHandler),
 		}, rand.New(rand.NewPCG(s.rng.Uint64(), 2)))
@@ -201,7 +202,10 @@ func (s *sim) startWorker() {
 		if s.sc.exclude > 0 {
 			c.m.exclude = s.sc.exclude
 		}
-		w.gate.join(c.m, func() { s.after(0, c.pump) })
+		w.gate.join(c.m, func() {
+			c.wakeup++
+			s.after(0, c.pump)
+		})
 		w.conns = append(w.conns, c)
 	}
 	s.workers = append(s.workers, w)
@@ -320,13 +324,7 @@ func (c *simConn) pump() {
 		c.start(ops)
 		if at > c.w.local() {
 			c.wakeup++
-			if n := c.wakeup; at != never {
-				c.w.s.after(at-c.w.local(), func() {
-					if c.wakeup == n {
-						c.pump()
-					}
-				})
-			}
+			c.sleep(at)
 			return
 		}
 		if len(ops) > 0 {
@@ -334,6 +332,19 @@ func (c *simConn) pump() {
 		}
 	}
 	c.w.s.fail("the machine asks to be called again at once and does nothing")
+}
+
+// sleep lets the machine be called at its alarm.
+func (c *simConn) sleep(at time.Duration) {
+	s, n := c.w.s, c.wakeup
+	c.checkSleep(at)
+	if at != never {
+		s.after(at-c.w.local(), func() {
+			if c.wakeup == n {
+				c.pump()
+			}
+		})
+	}
 }
 
 func (c *simConn) start(ops []op) {
@@ -410,12 +421,14 @@ func (c *simConn) do(o op) {
 		c.call(false, func() { blocks, _ = c.source.Blocking(ctx, o.p.lease.Part, s.sc.block) },
 			func(err error) { m.blocking(o.p, blocks, err, now()) })
 	case opFetch:
+		c.lanes[o.lane]++
 		var pages []core.Page
 		c.call(false, func() { pages = c.fetch(o.reqs) },
 			func(err error) {
 				if err != nil {
 					pages = nil
 				}
+				c.lanes[o.lane]--
 				m.fetched(o, pages, err, now())
 			})
 	case opStep:
@@ -430,6 +443,7 @@ func (c *simConn) do(o op) {
 }
 
 func (c *simConn) doStep(o opStep) {
+	c.lanes[o.lane]++
 	var refused error
 	var held map[core.Lease]bool
 	c.call(true, func() { held, refused = c.held(o.changes), c.step(o.changes) }, func(err error) {
@@ -441,6 +455,7 @@ func (c *simConn) doStep(o opStep) {
 		for _, p := range o.parts {
 			doubted[p] = p.suspended || p.lost
 		}
+		c.lanes[o.lane]--
 		c.m.stepped(o, err, c.w.local())
 		for _, p := range o.parts {
 			if p.suspended && !doubted[p] && held[p.lease] {
