@@ -121,7 +121,7 @@ func (s *Source) apply(owner string, c *core.Change) {
 	}
 	for _, a := range c.Announce {
 		if i, found := p.find(c.Lease.Epoch, a.Batch); !found {
-			in := Inflight{Epoch: c.Lease.Epoch, Batch: a.Batch, Seqs: slices.Clone(a.Seqs)}
+			in := Inflight{Epoch: c.Lease.Epoch, Batch: a.Batch, Seqs: slices.Clone(a.Seqs), SentAt: s.now().UTC()}
 			p.inflight = slices.Insert(p.inflight, i, in)
 		}
 	}

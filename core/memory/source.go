@@ -30,6 +30,7 @@ type Source struct {
 	byID    map[string]*row
 	workers map[string]worker
 	changes int64
+	cleaned int64
 }
 
 var (
@@ -80,6 +81,7 @@ type worker struct {
 type Inflight struct {
 	Epoch, Batch int64
 	Seqs         []int64
+	SentAt       time.Time
 }
 
 // NewSource returns an empty table of that many partitions, all free. now is the database's clock.
@@ -129,6 +131,7 @@ func (s *Source) leave(r *row, state core.State) {
 	case core.Published:
 		r.publishedAt = s.now().UTC()
 		if !s.KeepPublished {
+			s.cleaned++
 			delete(s.bySeq, r.seq)
 			delete(s.byID, r.rec.ID)
 		}

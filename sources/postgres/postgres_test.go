@@ -173,6 +173,7 @@ func tableAt(t *testing.T, direct string, cfg postgres.Config, partitions int) s
 		NextSeq:  app.nextSeq,
 		Announce: app.announce,
 		Lock:     app.lock,
+		Receipt:  app.receipt,
 	}
 }
 
@@ -191,6 +192,15 @@ func (o *appTable) open(t *testing.T) core.Source {
 		t.Fatal(err)
 	}
 	return src
+}
+
+func (o *appTable) receipt(t *testing.T, id string, r core.Receipt) {
+	t.Helper()
+	_, err := o.pool.Exec(t.Context(), `INSERT INTO `+pgx.Identifier{o.schema, "connectd_receipt"}.Sanitize()+` (command_id, consumer, status, result_ref) VALUES ($1, $2, $3, $4)`,
+		id, r.Consumer, r.Status, r.Result)
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (o *appTable) begin(t *testing.T) transaction {

@@ -45,6 +45,8 @@ type Table struct {
 	// Announce (optional) does the first half of what Step does for an announcement: in a transaction it takes the
 	// fence's lock and inserts the inflight row. The function it returns commits.
 	Announce func(t *testing.T, l core.Lease, a core.Announcement) (commit func())
+	// Receipt (optional) stores a consumer's receipt for an id; its time is the database's.
+	Receipt func(t *testing.T, id string, r core.Receipt)
 	// Lock (optional) keeps every transaction that writes waiting until the function it returns is called.
 	Lock func(t *testing.T) (unlock func())
 }
@@ -92,6 +94,7 @@ func Run(t *testing.T, h Harness) {
 		{"data", dataTests},
 		{"worker", workerTests},
 		{"operator", operatorTests},
+		{"trace", traceTests},
 		{"life", lifeTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
