@@ -121,9 +121,12 @@ type Attempt struct {
 // WorkerInfo is one worker's heartbeat.
 type WorkerInfo struct {
 	Owner string
-	Age   time.Duration // since its last heartbeat, by the database's clock
+	Age   time.Duration // since its last heartbeat, by the database's clock; negative when that was set back since
 	Info  []byte        // what it published, JSON
 }
+
+// Live says that w was heard within ttl, as Source.Heartbeat counts.
+func (w WorkerInfo) Live(ttl time.Duration) bool { return w.Age.Abs() < ttl }
 
 // Refused says that it is of a record that the engine refused without sending it.
 func (a Attempt) Refused() bool {

@@ -17,7 +17,7 @@ type Sink interface {
 	// Configure checks the settings, a JSON object, and keeps them. It does no I/O, so `connectd check` can call it
 	// alone. Problems are diagnostics; an error means that the question itself failed.
 	Configure(ctx context.Context, settings []byte) ([]Diagnostic, error)
-	// Open connects. An error is tried again later with backoff.
+	// Open connects. An error is tried again later with backoff; one that wraps ErrInUse soon and steadily.
 	Open(ctx context.Context) error
 	// Deliver sends a batch and answers with one outcome for each record, in the batch's order. It keeps the order
 	// of each key within the batch, and after a record that was not delivered it attempts none of that key's later
@@ -48,6 +48,9 @@ var (
 	// ErrNoHealth is wrapped by an error of Health when the sink has no way to ask. It is no good word: after a call that
 	// timed out nobody knows then whether the record or the destination is to blame.
 	ErrNoHealth = errors.New("the sink cannot tell whether its destination can be reached")
+	// ErrInUse is wrapped by an error of Open when the destination takes one sink at a time and another has it, which is no
+	// fault: this one stands by.
+	ErrInUse = errors.New("another sink is writing to it")
 	// ErrSinkDied is wrapped by an error of Deliver when the sink's process ended during the call.
 	ErrSinkDied = errors.New("sink process died")
 )

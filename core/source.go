@@ -34,7 +34,8 @@ type Source interface {
 
 	// Heartbeat tells the other workers that owner lives, stores info (JSON, at most 64 KiB) where operators see
 	// it, forgets workers silent for more than ten times ttl, and answers how many are live: those, owner
-	// included, whose heartbeat is younger than ttl.
+	// included, whose heartbeat is younger than ttl. One from the future is as old as it is early: the database's clock
+	// was set back since, or it is forged, and the share of who is not there would have no worker.
 	Heartbeat(ctx context.Context, owner string, info []byte, ttl time.Duration) (Pulse, error)
 
 	// Leave removes owner's heartbeat.

@@ -313,6 +313,18 @@ func TestASinkWithoutHealthIsNotHealthy(t *testing.T) {
 	}
 }
 
+// TestADestinationInUseIsKnownAsSuch: the word is for Open alone.
+func TestADestinationInUseIsKnownAsSuch(t *testing.T) {
+	taken := fmt.Errorf("lock out.jsonl: %w (process 4711)", core.ErrInUse)
+	c := NewClient(serve(t, &funcSink{opened: taken, health: taken}, DialOptions()))
+	if err := c.Open(timeout(t)); !errors.Is(err, core.ErrInUse) || !strings.Contains(err.Error(), "process 4711") {
+		t.Errorf("Open: %v", err)
+	}
+	if err := c.Health(timeout(t)); err == nil || errors.Is(err, core.ErrInUse) {
+		t.Errorf("Health: %v", err)
+	}
+}
+
 func TestByHand(t *testing.T) {
 	var out, words bytes.Buffer
 	if code := byHand(&funcSink{}, nil, &out, &words); code != 2 || out.Len() != 0 {

@@ -188,7 +188,7 @@ func refuse(r *core.Record) core.Outcome {
 		Message: "the record's route, type or headers are not valid UTF-8"}
 }
 
-// CallError is a call that failed. It wraps the matching context error, or core.ErrNotSent.
+// CallError is a call that failed. It wraps the matching context error, core.ErrNotSent or core.ErrInUse.
 type CallError struct {
 	Call string // "deliver"
 	Code codes.Code
@@ -220,6 +220,10 @@ func fromStatus(call string, err error) error {
 	case codes.FailedPrecondition:
 		if call == "deliver" {
 			e.wrapped = core.ErrNotSent
+		}
+	case codes.Aborted:
+		if call == "open" {
+			e.wrapped = core.ErrInUse
 		}
 	}
 	return e

@@ -92,6 +92,8 @@ func toStatus(err error) error {
 		return nil
 	case errors.Is(err, core.ErrNotSent):
 		return status.Error(codes.FailedPrecondition, Printable(err.Error(), maxMessage))
+	case errors.Is(err, core.ErrInUse):
+		return status.Error(codes.Aborted, Printable(err.Error(), maxMessage))
 	case errors.Is(err, core.ErrNoHealth):
 		return status.Error(codes.Unimplemented, Printable(err.Error(), maxMessage))
 	case errors.Is(err, context.DeadlineExceeded):

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,6 +27,11 @@ func (e *explanation) add(r reason, do string) {
 	if e.Do == "" {
 		e.Do = do
 	}
+}
+
+// has says whether a reason of this code is there.
+func (e *explanation) has(code string) bool {
+	return slices.ContainsFunc(e.Because, func(r reason) bool { return r.Code == code })
 }
 
 // reason is one fact that keeps a row where it is. Code is for programs, Say for people; the other fields are there when
@@ -88,7 +94,7 @@ type heartbeat struct {
 func heartbeats(workers []core.WorkerInfo) []heartbeat {
 	var list []heartbeat
 	for _, w := range workers {
-		h := heartbeat{age: w.Age}
+		h := heartbeat{age: w.Age.Abs()} // as Live has it
 		if info, err := daemon.ParseInfo(w.Info); err == nil {
 			h.info = info
 		}

@@ -14,7 +14,7 @@ import (
 // alive are the workers whose heartbeat is young enough.
 func alive(d *core.Diagnosis, c config.Connector) (list []core.WorkerInfo) {
 	for _, w := range d.Workers {
-		if w.Age < time.Duration(c.Delivery.Lease) {
+		if w.Live(time.Duration(c.Delivery.Lease)) {
 			list = append(list, w)
 		}
 	}

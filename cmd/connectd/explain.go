@@ -15,7 +15,7 @@ func rowsExplain(ctx context.Context, p *program, tables []table, req rowsReques
 	for _, id := range req.ids {
 		e, err := explain(ctx, tables, id)
 		if err != nil {
-			fmt.Fprintf(p.stderr, "connectd: %v\n", err)
+			p.complain(err)
 			failed = errReported
 			continue
 		}
@@ -51,7 +51,7 @@ const notFound = "not found"
 // explain looks at the row, and where it waits at what it waits for.
 func explain(ctx context.Context, tables []table, id string) (explanation, error) {
 	var f found
-	var q core.Queue
+	var s surroundings
 	for range 3 { // the row and what is around it are read apart: it may move in between
 		var err error
 		f, err = lookup(ctx, tables, id)
@@ -64,15 +64,14 @@ func explain(ctx context.Context, tables []table, id string) (explanation, error
 		if f.row.State != core.Pending {
 			break
 		}
-		if q, err = f.table.ops.Queue(ctx, f.row, f.table.holdsBack()...); err != nil {
-			return explanation{}, fmt.Errorf("%s: look at what is before row %s: %w", f.table.connector, id, err)
+		if s, err = surround(ctx, f); err != nil {
+			return explanation{}, fmt.Errorf("%s: look at what is around row %s: %w", f.table.connector, line(id, 128), err)
 		}
-		if f.row.Sending == (q.Sent != nil) {
+		if s.agree() {
 			break
 		}
 	}
 	e := explanation{Connector: f.table.connector, ID: f.row.ID, Seq: f.row.Seq, Partition: &f.row.Part, State: stateText(f.row)}
-	var err error
 	switch f.row.State {
 	case core.Published:
 		explainPublished(ctx, f, &e)
@@ -83,12 +82,12 @@ func explain(ctx context.Context, tables []table, id string) (explanation, error
 	case core.Held:
 		explainHeld(f, &e)
 	case core.Pending:
-		err = explainPending(ctx, f, q, &e)
+		s.explainPending(&e)
 	default:
 		e.add(reason{Code: "unknown_state", Say: "connectd knows no such state, so it never looks at the row: something else wrote it."},
 			"set its state to 'pending' to have it sent within a minute or two, or to 'skipped' to be done with it")
 	}
-	return e, err
+	return e, nil
 }
 
 // holdsBack are the states, besides pending, in which a row holds back the later ones of its key; none without order.
@@ -107,15 +106,21 @@ func (t table) holdsBack() []core.State {
 func explainMissing(ctx context.Context, tables []table, id string) (explanation, error) {
 	e := explanation{ID: id, State: notFound}
 	var cleaned int64
+	told := map[receiptFact]bool{} // two tables of one database share its receipts
 	for _, t := range tables {
 		trace, err := t.ops.Trace(ctx, id)
 		if err != nil {
-			return e, fmt.Errorf("%s: look for traces of row %s: %w", t.connector, id, err)
+			return e, fmt.Errorf("%s: look for traces of row %s: %w", t.connector, line(id, 128), err)
 		}
 		cleaned += trace.Cleaned
 		for _, r := range trace.Receipts {
 			e.Connector = t.connector
-			e.add(receipt(r), "")
+			if r := receipt(r); !told[*r.Receipt] {
+				told[*r.Receipt] = true
+				e.add(r, "")
+			} else {
+				e.Connector = ""
+			}
 		}
 	}
 	names := connectorNames(tables)

@@ -17,26 +17,42 @@ type surroundings struct {
 	workers []heartbeat
 }
 
-// explainPending gives every reason that holds back a pending row: first that nobody works on its partition, then what
-// another row or a person has to do with, then what passes by itself.
-func explainPending(ctx context.Context, f found, q core.Queue, e *explanation) error {
-	s := surroundings{found: f, queue: q, lease: core.LeaseInfo{Part: f.row.Part}}
+// surround reads them.
+func surround(ctx context.Context, f found) (surroundings, error) {
+	s := surroundings{found: f, lease: core.LeaseInfo{Part: f.row.Part}}
+	var err error
+	if s.queue, err = f.table.ops.Queue(ctx, f.row, f.table.holdsBack()...); err != nil {
+		return s, fmt.Errorf("read what is before it: %w", err)
+	}
 	leases, err := f.table.ops.Leases(ctx)
 	if err != nil {
-		return fmt.Errorf("%s: read the leases: %w", f.table.connector, err)
+		return s, fmt.Errorf("read the leases: %w", err)
 	}
 	if i := slices.IndexFunc(leases, func(l core.LeaseInfo) bool { return l.Part == f.row.Part }); i >= 0 {
 		s.lease = leases[i]
 	}
 	workers, err := f.table.ops.Workers(ctx)
 	if err != nil {
-		return fmt.Errorf("%s: read the workers: %w", f.table.connector, err)
+		return s, fmt.Errorf("read the workers: %w", err)
 	}
 	s.workers = heartbeats(workers)
-	if q.Sent != nil {
+	return s, nil
+}
+
+// agree says that what was read apart can have been so at one time. Whoever takes a partition deletes what was announced
+// in it.
+func (s *surroundings) agree() bool {
+	sent := s.queue.Sent
+	return s.row.Sending == (sent != nil) && (sent == nil || sent.Epoch == s.lease.Epoch)
+}
+
+// explainPending gives every reason that holds back a pending row: first that nobody works on its partition, then what
+// another row or a person has to do with, then what passes by itself.
+func (s *surroundings) explainPending(e *explanation) {
+	if s.queue.Sent != nil {
 		s.explainSent(e)
 		s.explainSuspect(e)
-		return nil
+		return
 	}
 	worked := s.explainAbsence(e)
 	s.explainAhead(e)
@@ -50,7 +66,9 @@ func explainPending(ctx context.Context, f found, q core.Queue, e *explanation) 
 	if worked {
 		s.explainTurn(e, !stopped)
 	}
-	return nil
+	if first := s.queue.First; e.Do == "" && e.has("behind_pending") {
+		e.Do = "see what that row waits for: connectd rows explain " + argument(first.ID)
+	}
 }
 
 // owned says that a worker has the partition now.
@@ -80,6 +98,9 @@ func (s *surroundings) in(d time.Duration) string { return stamp(s.queue.Now.Add
 // explainSent: the row is on its way, or was when its worker went.
 func (s *surroundings) explainSent(e *explanation) {
 	sent, w := s.queue.Sent, s.owner().fact
+	if sent.Epoch != s.lease.Epoch { // whose send it was is not known any more
+		w = workerFact{}
+	}
 	r := reason{Code: "in_flight", Send: sendCount(s.row) + 1, Since: stamp(sent.At), Worker: &w}
 	if s.owned() && sent.Epoch == s.lease.Epoch {
 		r.Until = s.in(s.lease.Left)
@@ -185,7 +206,6 @@ func (s *surroundings) explainAhead(e *explanation) {
 		}
 	default:
 		r.Say += "is due" + r.Error.String() + "."
-		do = "see what that row waits for: " + ask
 	}
 	e.add(r, do)
 }
@@ -224,7 +244,7 @@ func (s *surroundings) explainPast(e *explanation) {
 	switch {
 	case known && operatorsWord(a.Code):
 		explainChange(s.found, e)
-	case s.row.LastError != "" && !slices.ContainsFunc(e.Because, func(r reason) bool { return r.Code == "backoff" }):
+	case s.row.LastError != "" && !e.has("backoff"):
 		failure := lastError(s.found)
 		e.add(reason{Code: "failed_before", Error: failure, Say: fmt.Sprintf("Its last send failed, after %s%s. It is tried again.", sends(sendCount(s.row)), failure)}, "")
 	}
@@ -241,7 +261,10 @@ func (s *surroundings) explainTurn(e *explanation, due bool) {
 		before := "no row goes before it"
 		switch {
 		case r.AtLeast:
-			before = fmt.Sprintf("%d rows or more of it go before", n)
+			before = fmt.Sprintf("%d rows or more of it go before (whether one of its key is beyond those was not looked at)", n)
+			if !s.row.Keyed || !s.table.policy.Ordered {
+				before = fmt.Sprintf("%d rows or more of it go before", n)
+			}
 		case n > 0:
 			before = counted(n, "pending row") + " of it come before"
 		}

@@ -31,7 +31,7 @@ func (s *surroundings) explainGate(e *explanation, w heartbeat) {
 	engine := w.info.Engine
 	if engine.Gate != "" && engine.Gate != "open" {
 		r := reason{Code: "gate_" + engine.Gate, Worker: &w.fact, Error: &errorFact{Message: engine.GateReason}}
-		r.Say = fmt.Sprintf("The sink takes nothing now: the gate of %s is %s%s.", w.fact, engine.Gate, r.Error)
+		r.Say = fmt.Sprintf("The sink takes nothing now: the gate of %s is %s%s.", w.fact, line(engine.Gate, 40), r.Error)
 		if p := w.info.Plugin; p.PID == 0 && p.LastExit != "" {
 			r.Say += " The sink's process does not run; its last one ended with: " + line(p.LastExit, 200) + "."
 		}

@@ -59,14 +59,19 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	case err == nil:
 		return exitDone
 	case errors.As(err, &wrong):
-		fmt.Fprintln(stderr, "connectd: "+wrong.text)
+		p.complain(wrong)
 		return exitUsage
 	case errors.Is(err, errReported):
 		return exitFailed
 	default:
-		fmt.Fprintf(stderr, "connectd: %v\n", err)
+		p.complain(err)
 		return exitFailed
 	}
+}
+
+// complain says on stderr what is wrong. An error may quote what somebody else wrote, such as a row's id.
+func (p *program) complain(err error) {
+	fmt.Fprintf(p.stderr, "connectd: %s\n", block(err.Error()))
 }
 
 func (p *program) dispatch(ctx context.Context, args []string) error {

@@ -28,7 +28,7 @@ func change(verb string) rowsAction {
 		views := []changeView{}
 		var failed error
 		fail := func(connector, id string, err error) {
-			fmt.Fprintf(p.stderr, "connectd: %v\n", err)
+			p.complain(err)
 			views = append(views, changeView{connector, id, false, err.Error()})
 			failed = errReported
 		}
@@ -113,11 +113,11 @@ func changeRow(ctx context.Context, f found, verb, by string) error {
 	var wrong *core.StateError
 	switch {
 	case errors.As(err, &wrong) && verb == "retry" && wrong.State == core.Held:
-		return fmt.Errorf("%s: %w; it may have been sent: connectd rows explain %s", f.table.connector, err, f.row.ID)
+		return fmt.Errorf("%s: %w; it may have been sent: connectd rows explain %s", f.table.connector, err, argument(f.row.ID))
 	case errors.As(err, &wrong) && verb == "release" && wrong.State == core.Dead:
-		return fmt.Errorf("%s: %w; a dead row is sent again by: connectd rows retry %s", f.table.connector, err, f.row.ID)
+		return fmt.Errorf("%s: %w; a dead row is sent again by: connectd rows retry %s", f.table.connector, err, argument(f.row.ID))
 	case err != nil:
-		return fmt.Errorf("%s: %s row %s: %w", f.table.connector, verb, f.row.ID, err)
+		return fmt.Errorf("%s: %s row %s: %w", f.table.connector, verb, line(f.row.ID, 128), err)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -44,12 +45,12 @@ func rowsCommand() *command {
 			rowsCmd("explain", "ID...", "say why a row is where it is, and what can be done", "", rowsExplain),
 			rowsCmd("retry", "ID...", "send dead rows again",
 				"The rows are retried in the order of their table, whatever the order of the IDs. \"-\" reads IDs from\n"+
-					"stdin, one a line; --seq names dead rows by their seq. A row keeps its id, so the consumer can still tell a repeat. A running daemon notices within\n"+
-					"a third of its lease.", change("retry")),
+					"stdin, one a line, as they are or as JSON strings; --seq names dead rows by their seq. A row keeps its id, so the\n"+
+					"consumer can still tell a repeat. A running daemon notices within a third of its lease.", change("retry")),
 			rowsCmd("skip", "ID...", "give up dead or held rows",
-				"A skipped row is settled without being sent; later rows of its key no longer wait for it. \"-\" reads IDs from\nstdin, one a line; --seq names dead and held rows by their seq.", change("skip")),
+				"A skipped row is settled without being sent; later rows of its key no longer wait for it. \"-\" reads IDs from\nstdin, one a line, as they are or as JSON strings; --seq names dead and held rows by their seq.", change("skip")),
 			rowsCmd("release", "ID...", "send held rows, which may have been sent before",
-				"Look first whether the destination has the row's id. \"-\" reads IDs from stdin, one a line; --seq\nnames held rows by their seq.", change("release")),
+				"Look first whether the destination has the row's id. \"-\" reads IDs from stdin, one a line, as\nthey are or as JSON strings; --seq names held rows by their seq.", change("release")),
 		},
 	}
 }
@@ -134,6 +135,19 @@ func stateNames() []string {
 	return []string{string(core.Pending), string(core.Published), string(core.Dead), string(core.Held), string(core.Skipped)}
 }
 
+// maxID bounds a line of stdin, in bytes. Databases take long ids where these compress well.
+const maxID = 16 << 20
+
+// idOf reads a line of stdin: a JSON string, which is taken to the letter, or an id as it is, without blanks around it.
+// Only the string can be trusted with any id: one with a newline would else be taken for two, and name rows of others.
+func idOf(text string) (id string, there bool) {
+	text = strings.TrimSpace(text)
+	if strings.HasPrefix(text, `"`) && json.Unmarshal([]byte(text), &id) == nil {
+		return id, true
+	}
+	return text, text != ""
+}
+
 // ids returns the operands, with "-" replaced by the lines of stdin.
 func (p *program) ids(operands []string) ([]string, error) {
 	var list []string
@@ -143,13 +157,14 @@ func (p *program) ids(operands []string) ([]string, error) {
 			continue
 		}
 		lines := bufio.NewScanner(p.stdin)
+		lines.Buffer(nil, maxID)
 		for lines.Scan() {
-			if id := strings.TrimSpace(lines.Text()); id != "" {
+			if id, there := idOf(lines.Text()); there {
 				list = append(list, id)
 			}
 		}
 		if err := lines.Err(); err != nil {
-			return nil, fmt.Errorf("read IDs from stdin: %w", err)
+			return nil, fmt.Errorf("read IDs from stdin: line %d: %w", len(list)+1, err)
 		}
 	}
 	return list, nil
@@ -172,7 +187,7 @@ func lookup(ctx context.Context, tables []table, id string) (found, error) {
 		case err == nil:
 			all = append(all, found{t, row, history})
 		case !errors.Is(err, core.ErrNoRow):
-			return found{}, fmt.Errorf("%s: show row %s: %w", t.connector, id, err)
+			return found{}, fmt.Errorf("%s: show row %s: %w", t.connector, line(id, 128), err)
 		}
 	}
 	switch len(all) {

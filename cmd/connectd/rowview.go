@@ -91,7 +91,7 @@ func rowsList(ctx context.Context, p *program, tables []table, req rowsRequest) 
 	for _, t := range tables {
 		rows, err := t.ops.List(ctx, core.Filter{State: req.state, After: req.after, Limit: req.limit})
 		if err != nil {
-			fmt.Fprintf(p.stderr, "connectd: %s: list rows: %v\n", t.connector, err)
+			p.complain(fmt.Errorf("%s: list rows: %w", t.connector, err))
 			failed = errReported
 			continue
 		}
@@ -159,7 +159,7 @@ func rowsShow(ctx context.Context, p *program, tables []table, req rowsRequest) 
 	for i, id := range req.ids {
 		f, err := lookup(ctx, tables, id)
 		if err != nil {
-			fmt.Fprintf(p.stderr, "connectd: %v\n", err)
+			p.complain(err)
 			failed = errReported
 			continue
 		}

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -157,7 +158,7 @@ func readStatus(ctx context.Context, t table) connectorStatus {
 		}
 	}
 	for _, w := range workers {
-		ws := workerStatus{Owner: w.Owner, AgeSeconds: w.Age.Seconds(), Alive: w.Age < t.policy.Lease, Leases: held[w.Owner]}
+		ws := workerStatus{Owner: w.Owner, AgeSeconds: w.Age.Seconds(), Alive: w.Live(t.policy.Lease), Leases: held[w.Owner]}
 		if ws.Published, err = daemon.ParseInfo(w.Info); err != nil {
 			s.Reason = "worker " + w.Owner + " published what cannot be read: " + err.Error()
 		}
@@ -204,7 +205,7 @@ func (s connectorStatus) judged() connectorStatus {
 func (s connectorStatus) lastHeard() string {
 	last := -1
 	for i, w := range s.Workers {
-		if last < 0 || w.AgeSeconds < s.Workers[last].AgeSeconds {
+		if last < 0 || math.Abs(w.AgeSeconds) < math.Abs(s.Workers[last].AgeSeconds) {
 			last = i
 		}
 	}

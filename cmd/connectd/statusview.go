@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,7 +28,7 @@ func (p *program) printStatus(list []connectorStatus) error {
 			oldest = span(seconds(s.Lag.OldestSeconds))
 		}
 		rows = append(rows, []string{
-			s.Name, s.State, lag, oldest, strconv.FormatFloat(s.Rate, 'f', 1, 64) + "/s", strconv.FormatInt(s.Retries, 10),
+			s.Name, s.State, lag, oldest, perSecond(s.Rate), strconv.FormatInt(s.Retries, 10),
 			strconv.FormatInt(s.Dead, 10), strconv.FormatInt(s.Held, 10), fmt.Sprintf("%d/%d", s.Leases.Held, s.Leases.Partitions), s.crew(),
 		})
 	}
@@ -44,6 +45,14 @@ func (p *program) printStatus(list []connectorStatus) error {
 		fmt.Fprintf(p.stdout, "%s %s: %s\n", s.Name, s.State, line(s.Reason, 400))
 	}
 	return p.printWorkers(list)
+}
+
+// perSecond writes a rate. What a worker publishes may be any number.
+func perSecond(rate float64) string {
+	if math.Abs(rate) >= 1e9 {
+		return fmt.Sprintf("%.1e/s", rate)
+	}
+	return strconv.FormatFloat(rate, 'f', 1, 64) + "/s"
 }
 
 // crew counts the living workers, and the silent ones.

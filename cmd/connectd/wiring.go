@@ -92,6 +92,7 @@ func sinkSpec(d config.Daemon, c config.Connector) (host.Spec, error) {
 	return host.Spec{
 		Connector: c.Name, Plugin: c.Sink.Plugin, Path: path, Args: args, SHA256: c.Process.SHA256, Env: c.Process.Env,
 		StartTimeout: time.Duration(c.Process.StartTimeout), RuntimeDir: d.RuntimeDir, Settings: c.Sink.Settings,
+		StandBy: time.Duration(c.Delivery.Lease) / 3,
 	}, nil
 }
 

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/connectd/connectd/core"
@@ -94,14 +95,13 @@ func (m *machine) uncertain(b *batch, e *entry, now time.Duration) verdict {
 		v.settlement.Crashes++
 		v.settlement.Failure.Code = core.ReasonCrash
 		if v.settlement.Crashes >= core.MaxCrashes {
-			if m.valve.onTrial && e.row.Crashes < core.MaxCrashes {
-				// Something was buried so and nothing delivered since: it may be the sink that dies on everything. (A row that
-				// was dead before and that a person retried is found guilty a second time; that buries nobody new.)
+			if m.valve.spares(e.row.Crashes) {
+				// Something was buried so and nothing delivered since: it may be the sink that dies on everything.
 				// It waits outside memory, where it would be in the way of rows that might clear the sink.
 				v.settlement.Crashes = e.row.Crashes
 				v.leaves, v.until = true, now+quarantine
 			} else {
-				m.valve.onTrial = true
+				m.valve.buried(e.row.Crashes)
 				return m.bury(v)
 			}
 		}
@@ -197,7 +197,7 @@ func (m *machine) judgeSink(b *batch, now time.Duration) {
 	case cancelled, withdrawn:
 		return
 	case died, hung:
-		if m.valve.onTrial && m.anyAtLast(b) {
+		if m.anySpared(b) {
 			m.valve.isolate(now, "the sink dies on every record: "+text(b.ans.err))
 			m.log.Error("connector quarantined: its sink keeps dying and nothing was delivered in between; "+
 				"mend the sink or skip the record", "connector", m.name, "error", text(b.ans.err), "seq", b.entries[0].row.Record.Seq)
@@ -229,14 +229,15 @@ func (m *machine) judgeSink(b *batch, now time.Duration) {
 	case reason != "":
 		m.closeValve(b, now, wait, valveLimit, reason)
 	case seen[core.NotAttempted] == n:
-		m.closeValve(b, now, 0, valveLimit, "the sink attempted none of a batch")
+		first := b.ans.outcomes[0]
+		m.closeValve(b, now, 0, valveLimit, fmt.Sprintf("the sink attempted none of a batch: %s: %s", orElse(first.Code, first.Kind.String()), first.Message))
 	case seen[core.Delivered] == 0 && seen[core.Throttled] == 0 && !others:
 		if m.valve.failAlike(m.usualRecords()) || b.probe {
 			m.closeValve(b, now, 0, alikeBackoff, "every record fails: "+b.ans.outcomes[0].Message)
 		}
 	default:
 		if seen[core.Delivered] > 0 {
-			m.valve.onTrial = false
+			m.valve.acquit()
 		}
 		// A batch that left before the valve closed says nothing about the sink after it.
 		if m.valve.reason == "" || b.probe {
@@ -245,14 +246,11 @@ func (m *machine) judgeSink(b *batch, now time.Duration) {
 	}
 }
 
-// anyAtLast reports whether the batch holds a row whose next crash would bury it, for the first time.
-func (m *machine) anyAtLast(b *batch) bool {
-	for _, e := range b.entries {
-		if e.row.Crashes == core.MaxCrashes-1 {
-			return true
-		}
-	}
-	return false
+// anySpared reports whether the batch holds a row that this crash would bury if the sink were not on trial.
+func (m *machine) anySpared(b *batch) bool {
+	return slices.ContainsFunc(b.entries, func(e *entry) bool {
+		return e.row.Crashes >= core.MaxCrashes-1 && m.valve.spares(e.row.Crashes)
+	})
 }
 
 func (m *machine) closeValve(b *batch, now, atLeast, limit time.Duration, reason string) {

@@ -164,3 +164,18 @@ func TestAGateThatNothingTriesIsNotCalledClosed(t *testing.T) {
 		w.wait(time.Minute, "open", func() bool { return c.Status().Gate == "open" })
 	})
 }
+
+// The gate's reason is all that status, explain and the log have to say, so it is the sink's own word.
+func TestAGateClosedByABatchThatWasNotAttemptedSaysWhy(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.add("a", "k")
+		w.sink.Decide(func(core.Record) core.Outcome {
+			return core.Outcome{Kind: core.NotAttempted, Code: "no_time", Message: "the call ended before"}
+		})
+		c := w.connector(nil)
+		defer w.start(c)()
+		w.wait(5*time.Second, "closed, with the sink's reason", func() bool {
+			return strings.Contains(c.Status().GateReason, "no_time: the call ended before")
+		})
+	})
+}

@@ -186,6 +186,42 @@ func TestASinkThatDiesOnEverythingIsQuarantined(t *testing.T) {
 	})
 }
 
+// A person retries many dead rows at once while the sink dies on everything: a few are buried again, then the sink is
+// blamed, and the others wait, as the person wanted.
+func TestManyRetriedKillersDoNotGoWithASinkThatDiesOnEverything(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		const killers = 30
+		for n := range killers {
+			w.add(fmt.Sprint("kill-", n), "")
+			w.insert(5, 5)
+		}
+		w.excuseAll()
+		w.killers()
+		c := w.connector(nil)
+		defer w.start(c)()
+		w.wait(12*time.Hour, "the killers dead, the rest published", func() bool {
+			s := w.states()
+			return s[core.Dead] == killers && s[core.Published] == w.n-killers
+		})
+		w.sink.Before(memory.Fail(fmt.Errorf("exit status 2: %w", core.ErrSinkDied)))
+		for n := range killers {
+			if err := w.source.Retry(t.Context(), fmt.Sprint("kill-", n), "ops"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.wait(time.Hour, "quarantine", func() bool { return c.Status().Gate == "quarantined" })
+		time.Sleep(12 * time.Hour)
+		if s := w.states(); s[core.Dead] > core.MaxCrashes {
+			t.Errorf("%d rows were buried again", s[core.Dead])
+		}
+		w.sink.Before(nil)
+		w.wait(20*time.Minute, "the rest published", func() bool {
+			s := w.states()
+			return s[core.Published]+s[core.Dead] == w.n
+		})
+	})
+}
+
 func TestCarefulSendsHaveTheProcessForThemselves(t *testing.T) {
 	inBubble(t, 1, func(w *world) {
 		other := memory.NewSource(1, time.Now)

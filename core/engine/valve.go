@@ -3,6 +3,8 @@ package engine
 import (
 	"math/rand/v2"
 	"time"
+
+	"github.com/connectd/connectd/core"
 )
 
 // valve is a connector's sink gate. A failure of the sink, as opposed to one of a record, closes it: nothing is
@@ -16,7 +18,9 @@ type valve struct {
 	alike    int           // batches in a row in which every record failed retryably
 	// onTrial is set when a row was buried by crashes and nothing was delivered since: a sink that dies on
 	// everything must not bury one row after another.
-	onTrial     bool
+	onTrial bool
+	// again counts the rows that crashes buried in that time and had buried before: a person retried them.
+	again       int
 	quarantined bool
 }
 
@@ -64,7 +68,25 @@ func (v *valve) failAlike(ordinary int) bool {
 func (v *valve) began() { v.probing = v.reason != "" }
 
 // passed opens the valve: the sink works.
-func (v *valve) passed() { *v = valve{onTrial: v.onTrial} }
+func (v *valve) passed() { *v = valve{onTrial: v.onTrial, again: v.again} }
+
+// spares reports whether a row that had so many crashes is not buried for another one. One that a person retried is found
+// guilty a second time, which buries nobody new; but not many of them, which may have been retried because the sink is
+// thought mended.
+func (v *valve) spares(crashes int) bool {
+	return v.onTrial && (crashes < core.MaxCrashes || v.again >= core.MaxCrashes)
+}
+
+// buried notes that a row was buried for a crash, after so many before.
+func (v *valve) buried(crashes int) {
+	v.onTrial = true
+	if crashes >= core.MaxCrashes {
+		v.again++
+	}
+}
+
+// acquit notes that something was delivered: the sink does not die on everything.
+func (v *valve) acquit() { v.onTrial, v.again = false, 0 }
 
 // close shuts the valve for full-jitter backoff, and at least atLeast. probe says that the batch which failed was let
 // through while the valve was closed; any other batch that fails then belongs to the failure already known.

@@ -19,7 +19,7 @@ func (s *Source) Heartbeat(ctx context.Context, owner string, info []byte, ttl t
 	s.workers[owner] = worker{at: now, info: slices.Clone(info)}
 	pulse := core.Pulse{Changes: s.changes}
 	for name, w := range s.workers {
-		switch age := now.Sub(w.at); {
+		switch age := now.Sub(w.at).Abs(); {
 		case age < ttl:
 			pulse.Live++
 		case age > 10*ttl:

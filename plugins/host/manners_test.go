@@ -1,6 +1,8 @@
 package host
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/connectd/connectd/core"
 )
 
 // Many processes of sinks on one machine, all started at once, come up and deliver: https://github.com/hashicorp/nomad/issues/6715
@@ -95,5 +99,36 @@ func TestAnotherReasonNotToOpenIsLogged(t *testing.T) {
 		if n := strings.Count(logs.String(), reason); n != 1 {
 			t.Errorf("%q was logged %d times:\n%s", reason, n, logs)
 		}
+	}
+}
+
+// A sink whose destination another one has stands by: it asks steadily, however long that takes, and the pause after other
+// failures, which grows, is not for it. The process stays the same.
+func TestASinkStandsByForItsDestination(t *testing.T) {
+	taken := filepath.Join(shortDir(t), "taken")
+	if err := os.WriteFile(taken, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tm := defaultTiming()
+	tm.backoffMin, tm.backoffMax = time.Hour, time.Hour
+	spec := tortureSpec(t, "open-in-use", taken)
+	spec.StandBy = 20 * time.Millisecond
+	var logs logBuffer
+	s := start(spec, logs.logger(), tm)
+	t.Cleanup(func() { _ = s.Close(context.WithoutCancel(t.Context())) })
+	for range 5 { // each is an attempt that failed
+		if err := s.Open(t.Context()); !errors.Is(err, core.ErrInUse) {
+			t.Fatalf("Open: %v", err)
+		}
+	}
+	if err := os.Remove(taken); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "open", 10*time.Second, func() bool { return s.Status().State == Running })
+	if st := s.Status(); st.Restarts != 0 {
+		t.Errorf("status %+v", st)
+	}
+	if n := strings.Count(logs.String(), "cannot be opened"); n != 1 {
+		t.Errorf("logged %d times:\n%s", n, logs.String())
 	}
 }

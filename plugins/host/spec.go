@@ -24,6 +24,9 @@ type Spec struct {
 	Env []string
 	// StartTimeout is how long the process may take from its start until it has described itself; 0: 10 s.
 	StartTimeout time.Duration
+	// StandBy is how often at least a sink is opened anew whose destination another one has (core.ErrInUse), so that it
+	// takes over soon when that one is gone; 0: 10 s.
+	StandBy time.Duration
 	// RuntimeDir holds a private directory for each running process, for its socket; "": one in the temporary
 	// directory. Several daemons may share it.
 	RuntimeDir string
@@ -32,13 +35,23 @@ type Spec struct {
 	Settings []byte
 }
 
-const defaultStartTimeout = 10 * time.Second
+const (
+	defaultStartTimeout = 10 * time.Second
+	defaultStandBy      = 10 * time.Second
+)
 
 func (s *Spec) startTimeout() time.Duration {
 	if s.StartTimeout <= 0 {
 		return defaultStartTimeout
 	}
 	return s.StartTimeout
+}
+
+func (s *Spec) standBy() time.Duration {
+	if s.StandBy <= 0 {
+		return defaultStandBy
+	}
+	return s.StandBy
 }
 
 func (s *Spec) runtimeDir() string {

@@ -122,14 +122,14 @@ func (s *Sink) prepare(ctx context.Context, p *process) error {
 }
 
 // open tries until the sink is open or the process has ended. A process that answers neither Open nor a probe is given
-// up.
+// up. One whose destination another sink has is not in trouble: it stands by, and asks steadily.
 func (s *Sink) open(ctx context.Context, p *process) error {
 	if err := s.describeAgain(ctx, p); err != nil {
 		return err
 	}
 	s.update(func() { s.status.State = Opening })
 	said := ""
-	for failures := 0; ; failures++ {
+	for failures := 0; ; {
 		call, cancel := context.WithTimeout(ctx, s.timing.open)
 		err := p.sink.Open(call)
 		cancel()
@@ -150,7 +150,14 @@ func (s *Sink) open(ctx context.Context, p *process) error {
 			s.log.Warn("the sink cannot be opened, trying again", "error", err)
 		}
 		s.update(func() { s.openErr, s.opens, s.status.Reason = err, s.opens+1, err.Error() })
-		if err := s.sleep(ctx, p, backoff(s.timing, failures)); err != nil {
+		var wait time.Duration
+		if errors.Is(err, core.ErrInUse) {
+			failures, wait = 0, s.spec.standBy()/2+jitter(s.spec.standBy()/2)
+		} else {
+			wait = backoff(s.timing, failures)
+			failures++
+		}
+		if err := s.sleep(ctx, p, wait); err != nil {
 			return err
 		}
 	}

@@ -170,6 +170,10 @@ func (s *tortured) Configure(_ context.Context, settings []byte) ([]core.Diagnos
 
 func (s *tortured) Open(context.Context) error {
 	switch s.mode {
+	case "open-in-use":
+		if _, err := os.Stat(s.args[0]); err == nil {
+			return fmt.Errorf("lock it: %w", core.ErrInUse)
+		}
 	case "open-fails-twice", "open-fails-in-two-ways":
 		name := s.args[0]
 		f, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)

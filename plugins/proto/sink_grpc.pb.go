@@ -41,7 +41,8 @@ type SinkClient interface {
 	Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error)
 	// Configure checks the settings and, unless dry_run, keeps them. It does no I/O.
 	Configure(ctx context.Context, in *ConfigureRequest, opts ...grpc.CallOption) (*ConfigureResponse, error)
-	// Open connects. An error status is tried again later, in the same process.
+	// Open connects. An error status is tried again later, in the same process. ABORTED says that another sink has the
+	// destination, which takes one at a time: that is tried again soon and steadily, so that this one can take over.
 	Open(ctx context.Context, in *OpenRequest, opts ...grpc.CallOption) (*OpenResponse, error)
 	// Deliver sends a batch. An error status means that nothing is known about any record, with one exception:
 	// FAILED_PRECONDITION promises that no record of the batch was sent.
@@ -133,7 +134,8 @@ type SinkServer interface {
 	Describe(context.Context, *DescribeRequest) (*DescribeResponse, error)
 	// Configure checks the settings and, unless dry_run, keeps them. It does no I/O.
 	Configure(context.Context, *ConfigureRequest) (*ConfigureResponse, error)
-	// Open connects. An error status is tried again later, in the same process.
+	// Open connects. An error status is tried again later, in the same process. ABORTED says that another sink has the
+	// destination, which takes one at a time: that is tried again soon and steadily, so that this one can take over.
 	Open(context.Context, *OpenRequest) (*OpenResponse, error)
 	// Deliver sends a batch. An error status means that nothing is known about any record, with one exception:
 	// FAILED_PRECONDITION promises that no record of the batch was sent.

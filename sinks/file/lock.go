@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/connectd/connectd/core"
 )
 
 // lock takes the file for this sink alone, until it is closed or its process ends.
@@ -20,7 +22,7 @@ func lock(f *os.File) error {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case errors.Is(err, unix.EWOULDBLOCK):
-			return fmt.Errorf("another sink is writing to it (%s)", holder(f))
+			return fmt.Errorf("%w (%s)", core.ErrInUse, holder(f))
 		default:
 			return err
 		}

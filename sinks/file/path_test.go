@@ -2,11 +2,14 @@ package file
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/connectd/connectd/core"
 )
 
 func TestOpenErrors(t *testing.T) {
@@ -36,7 +39,7 @@ func TestOneSinkAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
 	first, second := open(t, path), configured(t, path)
 	err := second.Open(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "another sink is writing") {
+	if !errors.Is(err, core.ErrInUse) || !strings.Contains(err.Error(), "another sink is writing") {
 		t.Fatalf("second Open: %v", err)
 	}
 	if _, missing := os.Stat("/proc/locks"); missing == nil && !strings.Contains(err.Error(), "process "+strconv.Itoa(os.Getpid())) {

@@ -3,6 +3,8 @@ package mysql
 import (
 	"context"
 	"fmt"
+
+	"github.com/connectd/connectd/core"
 )
 
 // Repeated is how many transactions were run again.
@@ -39,6 +41,11 @@ func (src *Source) LeaseText(partitions int) string {
 		parts = append(parts, part)
 	}
 	return src.text.lockLeases(parts)
+}
+
+// QueueTexts are the statements that find what a row waits behind: how many rows, and with one parameter which of its key.
+func (src *Source) QueueTexts(row core.RowInfo) (count, ofKey string) {
+	return src.countEarlier(row), src.firstOfKey(core.Dead, row)
 }
 
 // Session tells some of what a session has.

@@ -31,13 +31,14 @@ func (src *Source) Heartbeat(ctx context.Context, owner string, info []byte, ttl
 		var silent []string
 		err := collect(ctx, src.keep, func(rows *sql.Rows) error {
 			var other string
-			var age int64
-			if err := rows.Scan(&other, &age); err != nil {
+			var us int64
+			if err := rows.Scan(&other, &us); err != nil {
 				return err
 			}
-			if micros(age) < ttl || other == owner {
+			age := micros(us).Abs()
+			if age < ttl || other == owner {
 				pulse.Live++
-			} else if micros(age) > 10*ttl {
+			} else if age > 10*ttl {
 				silent = append(silent, other)
 			}
 			return nil
@@ -46,8 +47,8 @@ func (src *Source) Heartbeat(ctx context.Context, owner string, info []byte, ttl
 			return err
 		}
 		for _, other := range silent {
-			_, err := src.keep.ExecContext(ctx, src.text.fill(`DELETE FROM {worker} WHERE tbl = ? AND owner = ? AND heartbeat < {now} - INTERVAL ? MICROSECOND`),
-				src.s.table.name, other, 10*ttl.Microseconds())
+			_, err := src.keep.ExecContext(ctx, src.text.fill(`DELETE FROM {worker} WHERE tbl = ? AND owner = ?
+				AND heartbeat NOT BETWEEN {now} - INTERVAL ? MICROSECOND AND {now} + INTERVAL ? MICROSECOND`), src.s.table.name, other, 10*ttl.Microseconds(), 10*ttl.Microseconds())
 			if err != nil {
 				return err
 			}

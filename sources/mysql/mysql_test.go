@@ -218,6 +218,11 @@ func table(t *testing.T, cfg mysql.Config) sourcetest.Table {
 			_, err := db.Exec(`INSERT INTO connectd_receipt (command_id, consumer, status, result_ref) VALUES (?, ?, ?, ?)`, id, r.Consumer, r.Status, r.Result)
 			must(t, err)
 		},
+		Ahead: func(t *testing.T, d time.Duration) {
+			t.Helper()
+			_, err := db.Exec(`UPDATE connectd_worker SET heartbeat = heartbeat + INTERVAL ? MICROSECOND WHERE tbl = ?`, d.Microseconds(), tbl)
+			must(t, err)
+		},
 		Lock: func(t *testing.T) func() {
 			conn, err := db.Conn(context.Background())
 			must(t, err)

@@ -180,6 +180,14 @@ func TestPlans(t *testing.T) {
 					if plan, err := src.Explain(t.Context()); err != nil || !strings.Contains(plan, "connectd_pending") || strings.Contains(plan, "filesort") {
 						t.Errorf("explained: %s, %v", plan, err)
 					}
+					count, ofKey := src.QueueTexts(core.RowInfo{Part: 3, Seq: 1000})
+					for text, args := range map[string][]any{count: nil, ofKey: {[]byte("k1")}} {
+						plan, err := src.ExplainText(t.Context(), text, args...)
+						must(t, err)
+						if !strings.Contains(plan, "range by connectd_pending") || strings.Contains(plan, "filesort") {
+							t.Errorf("%.60s: %s", text, plan)
+						}
+					}
 					for _, text := range src.PublishTexts(many[1:500]) {
 						plan, err := src.ExplainText(t.Context(), text)
 						must(t, err)

@@ -15,8 +15,7 @@ func (src *Source) Queue(ctx context.Context, row core.RowInfo, held ...core.Sta
 	err := src.try(ctx, "queue", func() error {
 		q = core.Queue{}
 		var now instant
-		count := `SELECT {now}, (SELECT COUNT(*) FROM (SELECT 1` + src.earlier(core.Pending, row) + `) b)`
-		if err := src.work.QueryRowContext(ctx, src.text.fill(count)).Scan(&now, &q.Before); err != nil {
+		if err := src.work.QueryRowContext(ctx, src.countEarlier(row)).Scan(&now, &q.Before); err != nil {
 			return err
 		}
 		q.Now = now.t
@@ -31,7 +30,7 @@ func (src *Source) Queue(ctx context.Context, row core.RowInfo, held ...core.Sta
 			return nil
 		}
 		for _, state := range append([]core.State{core.Pending}, held...) {
-			info, err := src.firstOfKey(ctx, state, row)
+			info, err := scanInfo(src.work.QueryRowContext(ctx, src.firstOfKey(state, row), []byte(row.Key)).Scan)
 			switch {
 			case errors.Is(err, sql.ErrNoRows):
 			case err != nil:
@@ -52,12 +51,17 @@ func (src *Source) earlier(state core.State, row core.RowInfo) string {
 		literal(string(state)), row.Part, row.Seq, core.QueueBound)
 }
 
-// firstOfKey finds the first row of a state before this one that has its key. In a derived table no order is kept.
-func (src *Source) firstOfKey(ctx context.Context, state core.State, row core.RowInfo) (core.RowInfo, error) {
-	query := src.text.fill(`SELECT ` + infoColumns + ` FROM (SELECT MIN(connectd_seq) connectd_first FROM
+// countEarlier is the statement that reads the clock and counts the pending rows before this one.
+func (src *Source) countEarlier(row core.RowInfo) string {
+	return src.text.fill(`SELECT {now}, (SELECT COUNT(*) FROM (SELECT 1` + src.earlier(core.Pending, row) + `) b)`)
+}
+
+// firstOfKey is the statement that finds the first row of a state before this one that has a key. In a derived table no
+// order is kept.
+func (src *Source) firstOfKey(state core.State, row core.RowInfo) string {
+	return src.text.fill(`SELECT ` + infoColumns + ` FROM (SELECT MIN(connectd_seq) connectd_first FROM
 		(SELECT {order} connectd_seq, {key.bytes} connectd_key` + src.earlier(state, row) + `) b WHERE connectd_key = ?) firsts
 		STRAIGHT_JOIN ` + bySeq + ` ON {order} = connectd_first`)
-	return scanInfo(src.work.QueryRowContext(ctx, query, []byte(row.Key)).Scan)
 }
 
 // Trace tells what is known of an id besides its row.

@@ -21,9 +21,11 @@ const heartbeat = `WITH me AS (
 		ON CONFLICT (tbl, owner) DO UPDATE SET heartbeat = {now}, info = excluded.info
 	), gone AS (
 		DELETE FROM {connectd_worker} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {connectd_worker}
-			WHERE tbl = $1 AND owner <> $2 AND heartbeat < {now} - 10 * $4::bigint * interval '1 microsecond' FOR UPDATE SKIP LOCKED))
+			WHERE tbl = $1 AND owner <> $2 AND (heartbeat < {now} - 10 * $4::bigint * interval '1 microsecond'
+				OR heartbeat > {now} + 10 * $4::bigint * interval '1 microsecond') FOR UPDATE SKIP LOCKED))
 	)
-	SELECT 1 + (SELECT count(*) FROM {connectd_worker} WHERE tbl = $1 AND owner <> $2 AND heartbeat > {now} - $4::bigint * interval '1 microsecond'),
+	SELECT 1 + (SELECT count(*) FROM {connectd_worker} WHERE tbl = $1 AND owner <> $2 AND heartbeat > {now} - $4::bigint * interval '1 microsecond'
+			AND heartbeat < {now} + $4::bigint * interval '1 microsecond'),
 		(SELECT changes FROM {connectd_outbox} WHERE tbl = $1), (SELECT version FROM {connectd_outbox} WHERE tbl = $1)`
 
 // Heartbeat tells that owner lives, and counts who does. It learns as well which version of the schema the table has by

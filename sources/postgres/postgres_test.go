@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -174,6 +175,7 @@ func tableAt(t *testing.T, direct string, cfg postgres.Config, partitions int) s
 		Announce: app.announce,
 		Lock:     app.lock,
 		Receipt:  app.receipt,
+		Ahead:    app.ahead,
 	}
 }
 
@@ -192,6 +194,15 @@ func (o *appTable) open(t *testing.T) core.Source {
 		t.Fatal(err)
 	}
 	return src
+}
+
+func (o *appTable) ahead(t *testing.T, d time.Duration) {
+	t.Helper()
+	_, err := o.pool.Exec(t.Context(), `UPDATE `+pgx.Identifier{o.schema, "connectd_worker"}.Sanitize()+` SET heartbeat = heartbeat + $1::bigint * interval '1 microsecond'`,
+		d.Microseconds())
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (o *appTable) receipt(t *testing.T, id string, r core.Receipt) {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -70,6 +71,9 @@ func (src *Source) Trace(ctx context.Context, id string) (core.Trace, error) {
 		if err != nil {
 			return err
 		}
+		if strings.Contains(id, "\x00") {
+			return nil // text cannot hold it, so nobody has reported it
+		}
 		rows, err := tx.Query(ctx, src.text.fill(`SELECT consumer, status, coalesce(result_ref, ''), at FROM {connectd_receipt} WHERE command_id = $1::text
 			ORDER BY consumer LIMIT $2::bigint`), id, int64(core.MaxHistory))
 		if err != nil {
@@ -84,5 +88,8 @@ func (src *Source) Trace(ctx context.Context, id string) (core.Trace, error) {
 		})
 		return err
 	})
+	if err != nil && noRow(err) {
+		err = nil // nor can this database's text
+	}
 	return trace, err
 }

@@ -11,6 +11,7 @@ import (
 var workerTests = []test{
 	{"each live worker is counted once", heartbeatCounts},
 	{"a silent worker is not live, and forgotten after ten times ttl", heartbeatForgets},
+	{"a heartbeat of the future is of nobody live, and forgotten as one of the past", heartbeatAhead},
 	{"Leave removes the heartbeat, also twice", heartbeatLeave},
 	{"what a worker publishes is shown, the newest only", heartbeatInfo},
 	{"a heartbeat is no lease and a lease no heartbeat", heartbeatApart},
@@ -56,6 +57,25 @@ func heartbeatForgets(t *testing.T, h Harness) {
 		return !there
 	})
 	want(t, "live workers when it is back", two.beat("{}", long).Live, 2)
+}
+
+func heartbeatAhead(t *testing.T, h Harness) {
+	table := h.New(t, Options{})
+	if table.Ahead == nil {
+		t.Log("not tested: the harness cannot move heartbeats")
+		return
+	}
+	one, two := join(t, table, "one"), join(t, table, "two")
+	two.beat("{}", long)
+	table.Ahead(t, 2*long)
+	want(t, "live workers beside one that is early by more than ttl", one.beat("{}", long).Live, 1)
+	want(t, "Live of that one", one.workers()["two"].Live(long), false)
+	want(t, "live workers when it is back", two.beat("{}", long).Live, 2)
+	table.Ahead(t, 20*long)
+	one.beat("{}", long)
+	if _, there := one.workers()["two"]; there {
+		t.Error("a heartbeat that is early by more than ten times ttl is not forgotten")
+	}
 }
 
 func heartbeatLeave(t *testing.T, h Harness) {

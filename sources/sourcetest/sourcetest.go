@@ -4,6 +4,7 @@ package sourcetest
 
 import (
 	"testing"
+	"time"
 
 	"github.com/connectd/connectd/core"
 )
@@ -49,6 +50,8 @@ type Table struct {
 	Receipt func(t *testing.T, id string, r core.Receipt)
 	// Lock (optional) keeps every transaction that writes waiting until the function it returns is called.
 	Lock func(t *testing.T) (unlock func())
+	// Ahead (optional) moves every heartbeat ahead by d, which is how they stand when the database's clock was set back.
+	Ahead func(t *testing.T, d time.Duration)
 }
 
 // Tx is an application's open transaction.

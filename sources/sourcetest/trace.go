@@ -112,7 +112,9 @@ func traceOfID(t *testing.T, h Harness) {
 	}
 	want(t, "cleaned", trace("a").Cleaned, 0)
 	w.settle(w.row("a"), core.Settlement{State: core.Published})
-	want(t, "cleaned", trace("nobody").Cleaned, 1)
+	for _, id := range []string{"nobody", "bad\xffid", "nul\x00id"} {
+		want(t, "cleaned", trace(id).Cleaned, 1)
+	}
 	if table.Receipt == nil {
 		t.Log("not tested: the harness has no receipts")
 		return

@@ -25,12 +25,12 @@ func (src *Source) Heartbeat(ctx context.Context, owner string, info []byte, ttl
 		if err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, `DELETE FROM connectd_worker WHERE tbl = ? AND heartbeat < `+nowMS+` - ?`,
+		_, err = tx.ExecContext(ctx, `DELETE FROM connectd_worker WHERE tbl = ? AND abs(heartbeat - `+nowMS+`) > ?`,
 			src.s.table, 10*ttl.Milliseconds())
 		if err != nil {
 			return err
 		}
-		return tx.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM connectd_worker WHERE tbl = ?1 AND heartbeat > `+nowMS+` - ?2),
+		return tx.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM connectd_worker WHERE tbl = ?1 AND abs(heartbeat - `+nowMS+`) < ?2),
 			(SELECT changes FROM connectd_outbox WHERE tbl = ?1)`, src.s.table, ttl.Milliseconds()).Scan(&pulse.Live, &pulse.Changes)
 	})
 	return pulse, err

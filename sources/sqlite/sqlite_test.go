@@ -182,6 +182,11 @@ func table(t *testing.T, cfg sqlite.Config) sourcetest.Table {
 			_, err := db.Exec(`INSERT INTO connectd_receipt (command_id, consumer, status, result_ref) VALUES (?, ?, ?, ?)`, id, r.Consumer, r.Status, r.Result)
 			must(t, err)
 		},
+		Ahead: func(t *testing.T, d time.Duration) {
+			t.Helper()
+			_, err := db.Exec(`UPDATE connectd_worker SET heartbeat = heartbeat + ?`, d.Milliseconds())
+			must(t, err)
+		},
 		Lock: func(t *testing.T) func() {
 			conn := immediate(t, db)
 			return func() { end(t, conn) }

@@ -49,6 +49,7 @@ func (s *slot) current() *process {
 // process is one life of a daemon.
 type process struct {
 	cmd   *exec.Cmd
+	began time.Time
 	log   string        // its file
 	ended chan struct{} // closed when it has been waited for
 	asked atomic.Bool   // its end was asked for
@@ -102,6 +103,7 @@ func (f *fleet) start(s *slot) error {
 	if err := p.cmd.Start(); err != nil {
 		return err
 	}
+	p.began = time.Now()
 	s.process = p
 	s.starts++
 	go func() {

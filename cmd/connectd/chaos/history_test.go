@@ -74,7 +74,6 @@ type limits struct {
 	lease    time.Duration // of a partition
 	poll     time.Duration // between two looks for partitions that are free
 	call     time.Duration // of the sink
-	shares   bool          // several daemons can have leases at once
 }
 
 // batch is how many rows one daemon may have on their way.

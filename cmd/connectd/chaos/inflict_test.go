@@ -16,7 +16,6 @@ type world struct {
 	database  *database
 	receiver  receiver
 	takeovers *takeovers
-	shares    bool // several daemons are at work at once
 }
 
 // flight waits, not for long, until a daemon has something on its way: what breaks then shows more.

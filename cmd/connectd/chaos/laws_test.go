@@ -16,7 +16,7 @@ func sound() *history {
 		return time.Unix(1_800_000_000, 0).Add(time.Duration(seconds * float64(time.Second)))
 	}
 	return &history{
-		fleet: limits{daemons: 2, inFlight: 1, records: 2, lease: time.Second, poll: pollMax, call: time.Second, shares: true},
+		fleet: limits{daemons: 2, inFlight: 1, records: 2, lease: time.Second, poll: pollMax, call: time.Second},
 		facts: []fact{
 			{ID: "a-1", Key: "a", N: 1, End: committed},
 			{ID: "a-2", Key: "a", N: 2, End: committed},
@@ -159,7 +159,6 @@ func TestExcusesOfTakeovers(t *testing.T) {
 			h.accidents[0] = accident{what: targetKill, began: kill, ended: kill.Add(9 * time.Second)}
 		}, 9 * time.Second, true},
 		"a daemon was not there yet":          {func(h *history) { h.takeovers[0].ready = false }, 9 * time.Second, false},
-		"one daemon at a time has a sink":     {func(h *history) { h.fleet.shares = false }, 9 * time.Second, false},
 		"the machine stood still for a while": {func(h *history) { h.late = []lateness{{kill, 600 * time.Millisecond}} }, due + 1800*time.Millisecond, false},
 		"it stood still for less than that":   {func(h *history) { h.late = []lateness{{kill, 600 * time.Millisecond}} }, due + 1801*time.Millisecond, true},
 		"it stood still before":               {func(h *history) { h.late = []lateness{{kill.Add(-time.Second), 600 * time.Millisecond}} }, due + time.Millisecond, true},

@@ -22,7 +22,7 @@ func (p pair) String() string { return p.source + "-" + p.sink }
 func (p pair) served() bool { return p.source != "sqlite" }
 
 // shares says that several daemons can write to the destination at once. A file has one writer; the other daemons have no
-// sink, and so no leases, until theirs has found the file free, which it tries ever more seldom.
+// sink, and so no leases, until theirs has found the file free.
 func (p pair) shares() bool { return p.sink != "file" }
 
 // poisons are what can be wrong with a row. The file sink refuses no record.
@@ -69,7 +69,7 @@ const (
 )
 
 func (p pair) limits() limits {
-	return limits{daemons: p.daemons, inFlight: inFlight, records: maxRecords, lease: lease, poll: pollMax, call: callTimeout, shares: p.shares()}
+	return limits{daemons: p.daemons, inFlight: inFlight, records: maxRecords, lease: lease, poll: pollMax, call: callTimeout}
 }
 
 // Variables in which each daemon finds its own way to the servers.

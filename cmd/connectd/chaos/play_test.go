@@ -86,7 +86,7 @@ func (s *stage) calm() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), calmWait)
 	defer cancel()
 	w := s.world
-	for w.shares && !w.takeovers.atWork(ctx, w.fleet) && ctx.Err() == nil {
+	for !w.takeovers.atWork(ctx, w.fleet) && ctx.Err() == nil {
 		if !s.sleep(time.Now().Add(look)) {
 			return false
 		}

@@ -150,8 +150,8 @@ func (r *report) rows(b *strings.Builder) {
 func (r *report) takeovers(b *strings.Builder) {
 	fmt.Fprintf(b, "## Takeovers\n\nFrom kill -9 of a daemon with partitions until others had all of them, by the lease table. The law is about those "+
 		"that nothing else disturbed: at most the lease, a poll and %v for heartbeats' spread, statements and the looking, %v in all; and where the machine or "+
-		"the database was late meanwhile, as much longer as three steps were; the last column is the longest that was allowed so. A file has one writer at a time: "+
-		"others get its partitions when they have found the file free, which the law is not about.\n\n", grain, lease+pollMax+grain)
+		"the database was late meanwhile, as much longer as three steps were; the last column is the longest that was allowed so. A file has one writer at a time; "+
+		"the others stand by, and are held to the same law.\n\n", grain, lease+pollMax+grain)
 	r.table(b, true,
 		column{"kills", func(one *result) any { return len(one.all) }},
 		column{"p50", func(one *result) any { return at(one.all, 1, 2) }},

@@ -31,7 +31,7 @@ func run(t *testing.T, program string, p pair, plan plan) *result {
 	f := newFleet(t, program, dir, p, d, to)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	w := &world{fleet: f, database: d, receiver: to, takeovers: &takeovers{database: d, ctx: ctx}, shares: p.shares()}
+	w := &world{fleet: f, database: d, receiver: to, takeovers: &takeovers{database: d, shares: p.shares(), ctx: ctx}}
 	truth := filepath.Join(dir, "truth.jsonl")
 	must(t, d.prepareProbe(ctx))
 	app, err := produce(d, truth, p, plan)

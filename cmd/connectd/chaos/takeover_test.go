@@ -22,6 +22,7 @@ func (t takeover) took() time.Duration { return t.done.Sub(t.killed) }
 // takeovers measures them by the lease table.
 type takeovers struct {
 	database *database
+	shares   bool            // all daemons have leases at once
 	ctx      context.Context // ends the waits that have no end
 	wg       sync.WaitGroup
 
@@ -48,9 +49,13 @@ func (t *takeovers) before(f *fleet, s *slot) (killed func(at time.Time)) {
 	return func(at time.Time) { t.wg.Go(func() { t.follow(owner, at, ready) }) }
 }
 
-// atWork says that every daemon runs and its sink is open: else it has no heartbeat.
+// atWork says that every daemon runs and its sink is open: else it has no heartbeat. Where one has the destination the
+// others stand by without one, a lease after they began at the latest.
 func (t *takeovers) atWork(ctx context.Context, f *fleet) bool {
 	return !slices.ContainsFunc(f.slots, func(s *slot) bool {
+		if !t.shares {
+			return time.Since(s.current().began) < lease
+		}
 		owner, err := t.database.owner(ctx, s.current().cmd.Process.Pid)
 		return err != nil || owner == ""
 	})
@@ -94,7 +99,7 @@ func (h *history) judged(t takeover) (limit time.Duration, ok bool) {
 		}
 	}
 	due := t.killed.Add(min(limit, t.took()))
-	return limit, h.fleet.shares && t.ready && !slices.ContainsFunc(h.accidents, func(a accident) bool {
+	return limit, t.ready && !slices.ContainsFunc(h.accidents, func(a accident) bool {
 		return a.disturbs() && a.began.Before(due) && a.ended.After(t.killed.Add(-calmBefore/2)) && !a.killedThen(t)
 	})
 }

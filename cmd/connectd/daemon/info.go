@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/connectd/connectd/core/engine"
@@ -44,9 +45,16 @@ type InfoPlugin struct {
 	LastExit      string  `json:"last_exit,omitempty"`
 }
 
-// ParseInfo reads what a worker published. Another version may have written more or less.
+// maxInfo bounds what a worker publishes, in bytes; core.Source promises to keep no more.
+const maxInfo = 64 << 10
+
+// ParseInfo reads what a worker published. Another version may have written more or less, and whoever may write to the
+// table anything: the texts are as they were found.
 func ParseInfo(data []byte) (Info, error) {
 	var i Info
+	if len(data) > maxInfo {
+		return i, fmt.Errorf("it has %d bytes, of at most %d", len(data), maxInfo)
+	}
 	if len(data) == 0 {
 		return i, nil
 	}
