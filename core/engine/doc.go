@@ -12,6 +12,7 @@
 //	leases.go     take, renew, share, hand over
 //	group.go      which partitions share a call of the source
 //	partition.go  a partition's memory, and the keys that wait
+//	room.go       how much it may have
 //	read.go       reading into it, the floor
 //	pick.go       which rows go together
 //	batch.go      a batch's stages, and when it may be sent

@@ -145,36 +145,6 @@ func (m *machine) working(now time.Duration) []*partition {
 	return parts
 }
 
-// room is how many more rows and bytes may be read into p's memory. The connector's budget, twice what can be in
-// flight, is shared evenly by its partitions.
-func (m *machine) room(p *partition) (int, int64) {
-	return m.rowShare() - len(p.rows), m.byteShare() - p.bytes
-}
-
-func (m *machine) rowShare() int {
-	n := max(len(m.parts), 1)
-	// The floor leaves each partition room for a probe's batch, and each key that a call may be busy with a few rows.
-	return max(2*m.policy.InFlight*m.usualRecords()/n, min(2*m.maxRecords(), 256), 4*m.slots())
-}
-
-func (m *machine) byteShare() int64 {
-	n := int64(max(len(m.parts), 1))
-	return max(2*int64(m.policy.InFlight)*m.maxBytes()/n, 256<<10)
-}
-
-// full reports whether a key has its share of memory. A key is in one batch at a time, so slow keys can fill the memory of a
-// partition only when they are as many as the calls that may run at once, and then nothing else could be sent anyway.
-func (m *machine) full(ks *keyState) bool {
-	n := m.slots()
-	return ks != nil && (ks.rows >= max(m.rowShare()/max(n, 2), 1) || ks.bytes >= m.byteShare()/int64(n))
-}
-
-// nearlyDone reports whether so little of a key is left in memory that its next rows should be read.
-func (m *machine) nearlyDone(ks *keyState) bool {
-	n := m.slots()
-	return ks == nil || ks.rows <= m.rowShare()/max(n, 2)/2 && ks.bytes <= m.byteShare()/int64(n)/2
-}
-
 // maxRecords bounds every batch, usualRecords those that are no probe.
 func (m *machine) maxRecords() int {
 	if n := m.limits.MaxRecords; n > 0 {

@@ -46,7 +46,8 @@ type partition struct {
 	rows  map[int64]*entry // in memory: queued or in a batch
 	order []*entry         // the same by seq, with holes (gone entries) swept now and then
 	gone  int
-	bytes int64
+	// memory is what the rows take, of which lent is beyond their keys' shares.
+	memory, lent amount
 	// How many rows in memory must be sent carefully, and how many cannot be sent at all.
 	suspects, unsendable int
 	keys                 map[string]*keyState
@@ -99,13 +100,13 @@ type entry struct {
 	readAt time.Duration
 	batch  *batch // nil: queued
 	gone   bool
+	lent   bool // beyond its key's share of memory
 }
 
 // keyState counts a key's rows in memory; busy is the batch that holds some of them.
 type keyState struct {
-	rows  int
-	bytes int64
-	busy  *batch
+	memory, lent amount
+	busy         *batch
 }
 
 func newPartition(l core.Lease, deadline time.Duration) *partition {
@@ -136,7 +137,7 @@ func (m *machine) admit(p *partition, r core.Row, now time.Duration) bool {
 			p.wait(m, seq, due)
 			return false
 		}
-		p.insert(m, &entry{row: r, size: int64(r.Record.Size()), readAt: now})
+		p.insert(m, &entry{row: r, size: int64(r.Record.Size()), readAt: now}, nil)
 		return true
 	}
 	ks := p.keys[key]
@@ -156,7 +157,9 @@ func (m *machine) admit(p *partition, r core.Row, now time.Duration) bool {
 			p.putBehind(key, due)
 		}
 		return false
-	case m.full(ks):
+	}
+	place, lent := m.place(ks)
+	if !place {
 		p.putBehind(key, whenRoom)
 		return false
 	}
@@ -164,10 +167,7 @@ func (m *machine) admit(p *partition, r core.Row, now time.Duration) bool {
 		ks = &keyState{}
 		p.keys[key] = ks
 	}
-	e := &entry{row: r, size: int64(r.Record.Size()), readAt: now}
-	ks.rows++
-	ks.bytes += e.size
-	p.insert(m, e)
+	p.insert(m, &entry{row: r, size: int64(r.Record.Size()), readAt: now, lent: lent}, ks)
 	return true
 }
 
@@ -185,6 +185,18 @@ func (p *partition) putBehind(key string, until time.Duration) {
 	}
 }
 
+// weigh keeps the weights of the partition, and of its key if it has one, when e comes (+1) or goes (-1).
+func (p *partition) weigh(e *entry, ks *keyState, by int) {
+	size := amount{by, int64(by) * e.size}
+	p.memory = p.memory.plus(size)
+	if ks != nil {
+		ks.memory = ks.memory.plus(size)
+	}
+	if e.lent {
+		p.lent, ks.lent = p.lent.plus(size), ks.lent.plus(size)
+	}
+}
+
 // countRow keeps the partition's counts when e comes (+1) or goes (-1).
 func (p *partition) countRow(m *machine, e *entry, by int) {
 	if careful, _ := suspect(e); careful {
@@ -195,10 +207,10 @@ func (p *partition) countRow(m *machine, e *entry, by int) {
 	}
 }
 
-func (p *partition) insert(m *machine, e *entry) {
+func (p *partition) insert(m *machine, e *entry, ks *keyState) {
 	seq := e.row.Record.Seq
 	p.rows[seq] = e
-	p.bytes += e.size
+	p.weigh(e, ks, +1)
 	p.countRow(m, e, +1)
 	if n := len(p.order); n == 0 || p.order[n-1].row.Record.Seq < seq {
 		p.order = append(p.order, e)
@@ -216,21 +228,20 @@ func (m *machine) remove(p *partition, e *entry, now time.Duration) {
 		return
 	}
 	delete(p.rows, e.row.Record.Seq)
-	p.bytes -= e.size
 	p.countRow(m, e, -1)
 	e.gone = true
 	p.gone++
 	key, keyed := m.key(&e.row)
 	if !keyed {
+		p.weigh(e, nil, -1)
 		return
 	}
 	ks := p.keys[key]
-	ks.rows--
-	ks.bytes -= e.size
+	p.weigh(e, ks, -1)
 	if until, ok := p.behind[key]; ok && until == whenRoom && m.nearlyDone(ks) {
 		p.ready, p.scanAgain = now, now // rows are waiting and there is room: no pause
 	}
-	if ks.rows == 0 && ks.busy == nil {
+	if ks.memory.rows == 0 && ks.busy == nil {
 		delete(p.keys, key)
 	}
 }
@@ -247,7 +258,7 @@ func (p *partition) sweep() {
 func (m *machine) holdBack(p *partition, key string, until time.Duration, now time.Duration) {
 	p.putBehind(key, until)
 	ks := p.keys[key]
-	if ks == nil || ks.rows == 0 {
+	if ks == nil || ks.memory.rows == 0 {
 		return
 	}
 	for _, e := range p.order {

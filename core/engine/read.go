@@ -53,8 +53,7 @@ func (m *machine) readTurn(p *partition, now time.Duration) turn {
 	if p.draining || m.draining || p.releasing || p.reading {
 		return notYet
 	}
-	rows, bytes := m.room(p)
-	if rows < max(m.rowShare()/4, 1) || bytes <= 0 {
+	if room := m.room(p); room.rows < max(m.memoryShare().rows/4, 1) || room.bytes <= 0 {
 		m.lastRead = now // memory is full: there is no need to read
 		return notYet
 	}
@@ -185,8 +184,8 @@ func (p *partition) after(m *machine) int64 {
 // meanwhile are dropped.)
 func (m *machine) request(p *partition) core.FetchRequest {
 	req := core.FetchRequest{Part: p.lease.Part, After: p.after(m)}
-	rows, bytes := m.room(p)
-	req.Limit, req.MaxBytes = max(rows, 1)<<p.crowd, max(bytes, 1)<<p.crowd
+	room := m.room(p)
+	req.Limit, req.MaxBytes = max(room.rows, 1)<<p.crowd, max(room.bytes, 1)<<p.crowd
 	for _, e := range p.order {
 		if s := e.row.Record.Seq; !e.gone && s > req.After && !m.off.known {
 			req.Known = append(req.Known, s)
@@ -219,7 +218,7 @@ func (m *machine) take(p *partition, page core.Page, now time.Duration) {
 	taken, before := 0, p.pos
 	end := int64(math.MaxInt64) // how far this read went; a page that was cut may end behind pos
 	for i, r := range page.Rows {
-		if rows, bytes := m.room(p); p.crowd > 0 && i > 0 && (rows <= 0 || bytes <= 0) {
+		if room := m.room(p); p.crowd > 0 && i > 0 && (room.rows <= 0 || room.bytes <= 0) {
 			page.More, end = true, page.Rows[i-1].Record.Seq
 			break
 		}

@@ -11,7 +11,7 @@ import (
 // Config says which outbox table to read, and how.
 type Config struct {
 	// DSN is a connection string as libpq and pgx take it: a URL or key=value pairs. pool_max_conns bounds the
-	// connections that read and settle (8 unless it is given); renewals and heartbeats have three of their own.
+	// connections that read and settle (4 unless it is given); renewals and heartbeats have three of their own.
 	// default_query_exec_mode chooses pgx's query mode; without it prepared statements are used, and behind a
 	// transaction pooler, which is noticed, none.
 	DSN string

@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	workConns      = 8 // connections that read and settle, unless the DSN says pool_max_conns
-	keepConns      = 3 // of their own for renewals and heartbeats, which must not wait behind a slow read
+	workConns      = 4                // connections that read and settle, unless the DSN says pool_max_conns
+	keepConns      = 3                // of their own for renewals and heartbeats, which must not wait behind a slow read
+	maxIdle        = 30 * time.Second // how long a connection may lie idle, unless the DSN says pool_max_conn_idle_time
 	connectTimeout = 10 * time.Second
 	pingTimeout    = 3 * time.Second
 )
@@ -90,6 +91,12 @@ func (cfg Config) connection() (*pgxpool.Config, error) {
 	}
 	if !strings.Contains(cfg.DSN, "pool_max_conns") {
 		c.MaxConns = workConns
+	}
+	if !strings.Contains(cfg.DSN, "pool_max_conn_idle_time") {
+		c.MaxConnIdleTime = maxIdle
+	}
+	if !strings.Contains(cfg.DSN, "pool_health_check_period") {
+		c.HealthCheckPeriod = maxIdle / 3 // it is what closes idle ones
 	}
 	if !strings.Contains(cfg.DSN, "connect_timeout") {
 		c.ConnConfig.ConnectTimeout = connectTimeout
