@@ -45,11 +45,11 @@ func New(log *slog.Logger, o Options) *Sink {
 }
 
 // Describe gives the settings' schema, and how the sink is best called: with large batches, of which the producer makes
-// one for each partition.
+// one for each partition, and with as many as an outbox table has partitions, since in a trickle each has a small one.
 func (s *Sink) Describe(context.Context) (core.Description, error) {
 	return core.Description{
 		Name: "kafka", Version: s.options.Version, Schema: settings.Schema(config{}),
-		Prefers: core.Preferences{MaxRecords: 1000},
+		Prefers: core.Preferences{MaxRecords: 1000, InFlight: 16},
 	}, nil
 }
 
