@@ -13,6 +13,8 @@ type what string
 const (
 	daemonKill what = "daemon: kill -9"
 	daemonTerm what = "daemon: SIGTERM"
+	// One daemon after the other ends in good order and starts again, and nothing else happens.
+	daemonRoll what = "daemon: rolling restart of all"
 	daemonStop what = "daemon: SIGSTOP beyond its lease"
 	sinkKill   what = "sink's process: kill -9"
 	sinkStop   what = "sink's process: SIGSTOP"
@@ -84,7 +86,7 @@ func (a accident) cost(l limits) int {
 	}
 	tries := 1 + int(a.ended.Sub(a.began)/requestTimeout)
 	switch a.what {
-	case daemonTerm, sourceDelay, targetDelay, targetSlow, targetRefuse, diskFull, clockBack:
+	case daemonTerm, daemonRoll, sourceDelay, targetDelay, targetSlow, targetRefuse, diskFull, clockBack:
 		return 0
 	case sinkStop, targetReset, targetDown, targetHold, targetMute, targetKill, targetRestart:
 		return daemons * (l.batch() + tries)
@@ -95,7 +97,7 @@ func (a accident) cost(l limits) int {
 
 // allKinds are in the order of the report. What comes before the colon belongs together.
 func allKinds() []what {
-	return []what{daemonKill, daemonTerm, daemonStop, sinkKill, sinkStop, rowCrash, rowHang,
+	return []what{daemonKill, daemonTerm, daemonRoll, daemonStop, sinkKill, sinkStop, rowCrash, rowHang,
 		sourceReset, sourceDown, sourceDelay, sourceHold, sourceMute, targetReset, targetDown, targetDelay, targetHold, targetMute,
 		databaseKill, databaseRestart, clockForward, clockBack, databaseStall, targetKill, targetRestart, targetSlow, targetRefuse, diskFull, machineStall}
 }

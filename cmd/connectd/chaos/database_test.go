@@ -119,7 +119,11 @@ func (d *database) announced(ctx context.Context) (batches []string, err error) 
 
 // rows reads the table.
 func (d *database) rows(ctx context.Context) (map[string]row, error) {
-	list, err := d.db.QueryContext(ctx, "SELECT seq, id, state, attempts, deliveries, crashes, coalesce(last_error, '') FROM outbox")
+	part := "part"
+	if d.server == "" { // SQLite: one
+		part = "0"
+	}
+	list, err := d.db.QueryContext(ctx, "SELECT seq, "+part+", id, state, attempts, deliveries, crashes, coalesce(last_error, '') FROM outbox")
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +131,7 @@ func (d *database) rows(ctx context.Context) (map[string]row, error) {
 	rows := map[string]row{}
 	for list.Next() {
 		var r row
-		if err := list.Scan(&r.seq, &r.id, &r.state, &r.attempts, &r.deliveries, &r.crashes, &r.lastError); err != nil {
+		if err := list.Scan(&r.seq, &r.part, &r.id, &r.state, &r.attempts, &r.deliveries, &r.crashes, &r.lastError); err != nil {
 			return nil, err
 		}
 		rows[r.id] = r

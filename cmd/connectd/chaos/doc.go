@@ -18,8 +18,10 @@
 // same order at the same times. Each waits until what it breaks is whole, and what they hit is the machine's affair, so a
 // failure may need several tries.
 //
-// A takeover is judged when nothing but a kill can make it long. Every calmEvery a daemon is therefore killed while
-// everything else is whole.
+// A takeover is judged when nothing but a kill can make it long. Every so often a daemon is therefore killed while
+// everything else is whole, and in turn with that all daemons are restarted one after the other, which must repeat nothing.
+//
+// A row that arrives again is held against what hit the daemon that had sent it: whose that was, the lease table said.
 //
 // Clocks: PostgreSQL and MariaDB are ten minutes apart from the daemons in some pairs, and jump while it runs. A jump forward
 // past every lease lets leases run out under living daemons: it costs repeats, as a kill does. A jump back costs time: a

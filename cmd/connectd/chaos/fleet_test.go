@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,6 +37,7 @@ type slot struct {
 
 	mu      sync.Mutex
 	process *process
+	pids    []int // of all its daemons
 	starts  int
 }
 
@@ -105,12 +107,26 @@ func (f *fleet) start(s *slot) error {
 	}
 	p.began = time.Now()
 	s.process = p
+	s.pids = append(s.pids, p.cmd.Process.Pid)
 	s.starts++
 	go func() {
 		defer close(p.ended)
 		_ = p.cmd.Wait()
 	}()
 	return nil
+}
+
+// slotOf is the slot in which the process was a daemon; everybody: none.
+func (f *fleet) slotOf(pid int) int {
+	for _, s := range f.slots {
+		s.mu.Lock()
+		is := slices.Contains(s.pids, pid)
+		s.mu.Unlock()
+		if is {
+			return s.n
+		}
+	}
+	return everybody
 }
 
 // kill ends what still runs; the sinks' processes end with their daemons.

@@ -13,6 +13,7 @@ type history struct {
 	receptions []reception        // in the order in which the destination took them
 	accidents  []accident
 	takeovers  []takeover
+	senders    map[tenure]int // slots of the daemons that had the partitions
 	late       []lateness
 	fleet      limits
 }
@@ -50,6 +51,7 @@ const (
 // row is a row of the outbox table.
 type row struct {
 	seq                           int64
+	part                          int
 	id, state                     string
 	attempts, deliveries, crashes int
 	lastError                     string
@@ -79,5 +81,5 @@ type limits struct {
 // batch is how many rows one daemon may have on their way.
 func (l limits) batch() int { return l.inFlight * l.records }
 
-// linger is how long after an accident a row may still be sent again because of it: its call runs out, then the lease.
-func (l limits) linger() time.Duration { return l.call + 2*l.lease }
+// unsettled is how long what arrived may wait to be settled, with nothing broken meanwhile: its call ends, and then the lease.
+func (l limits) unsettled() time.Duration { return l.call + l.lease }

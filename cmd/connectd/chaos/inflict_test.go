@@ -45,6 +45,8 @@ func (w *world) inflict(a *accident) (mend func() error, err error) {
 	case daemonTerm:
 		w.flight(daemon)
 		return w.terminate(s, p)
+	case daemonRoll:
+		return nil, w.roll()
 	case daemonStop:
 		w.flight(daemon)
 		err = syscall.Kill(daemon, syscall.SIGSTOP)
@@ -95,6 +97,23 @@ func (w *world) terminate(s *slot, p *process) (mend func() error, err error) {
 		}
 		return w.fleet.start(s)
 	}, nil
+}
+
+// roll restarts one daemon after the other, each in the middle of its work, and waits until all are at work again.
+func (w *world) roll() error {
+	for _, s := range w.fleet.slots {
+		p := s.current()
+		w.flight(p.cmd.Process.Pid)
+		restart, err := w.terminate(s, p)
+		if err == nil {
+			err = restart()
+		}
+		if err != nil {
+			return err
+		}
+		w.takeovers.wait(w.fleet, calmWait)
+	}
+	return nil
 }
 
 // maxSinkKills is how many kills of its sink a daemon gets: five that hit a sink before it has delivered anything make

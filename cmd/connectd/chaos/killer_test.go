@@ -37,9 +37,10 @@ type killerSink struct {
 
 // killing is a line of the notes.
 type killing struct {
-	At   time.Time `json:"at"`
-	ID   string    `json:"id"`
-	Type string    `json:"type"`
+	At     time.Time `json:"at"`
+	ID     string    `json:"id"`
+	Type   string    `json:"type"`
+	Daemon int       `json:"daemon"` // its pid
 }
 
 // installKiller makes plugins/connectd-sink-killer in the directory, which is this test binary.
@@ -99,7 +100,7 @@ func (k *killerSink) Deliver(ctx context.Context, batch []core.Record) ([]core.O
 
 // note must be on the disk before the process ends.
 func (k *killerSink) note(r *core.Record) {
-	line, err := json.Marshal(killing{time.Now(), r.ID, r.Type})
+	line, err := json.Marshal(killing{time.Now(), r.ID, r.Type, os.Getppid()})
 	if err != nil {
 		panic(err)
 	}
@@ -143,22 +144,22 @@ func (k *killerSink) send(ctx context.Context, r *core.Record) core.Outcome {
 }
 
 // killings reads the notes: what rows did to the sinks. A row that hangs one does so until its call has run out.
-func killings(dir string, start time.Time) (list []accident, err error) {
-	f, err := os.Open(filepath.Join(dir, killerNotes))
+func (f *fleet) killings(start time.Time) (list []accident, err error) {
+	notes, err := os.Open(filepath.Join(f.dir, killerNotes))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
+	defer notes.Close()
+	lines := bufio.NewScanner(notes)
 	for lines.Scan() {
 		var k killing
 		if err := json.Unmarshal(lines.Bytes(), &k); err != nil {
 			return nil, fmt.Errorf("what rows did to sinks, line %d: %w", len(list)+1, err)
 		}
-		a := accident{what: rowCrash, at: k.At.Sub(start), began: k.At, ended: k.At}
+		a := accident{what: rowCrash, slot: f.slotOf(k.Daemon), at: k.At.Sub(start), began: k.At, ended: k.At}
 		if k.Type == hanging {
 			a.what, a.lasts = rowHang, callTimeout
 			a.ended = k.At.Add(callTimeout)

@@ -44,6 +44,7 @@ func sound() *history {
 			{what: daemonTerm, began: at(0), ended: at(0.5)},
 			{what: daemonKill, began: at(1.5), ended: at(2)},
 		},
+		senders:   map[tenure]int{{0, 1}: 0, {0, 2}: 1},
 		takeovers: []takeover{{killed: at(1.6), done: at(2.6), over: true, ready: true}},
 	}
 }
@@ -95,7 +96,28 @@ func TestBrokenHistories(t *testing.T) {
 		"a row comes again long after an accident": {func(h *history) {
 			h.receptions[0].At, h.receptions[2].At = late.Add(time.Minute), late.Add(2*time.Minute)
 		}, []int{reasons}},
-		"a row comes again before the accident":               {func(h *history) { h.accidents[1].began, h.accidents[1].ended = late, late.Add(time.Second) }, []int{reasons}},
+		"a row comes again before the accident":              {func(h *history) { h.accidents[1].began, h.accidents[1].ended = late, late.Add(time.Second) }, []int{reasons}},
+		"a row comes again though another daemon was killed": {func(h *history) { h.accidents[1].slot = 1 }, []int{reasons}},
+		"a row comes again under the lease that a kill ended": {func(h *history) {
+			h.receptions[2].Epoch, h.senders[tenure{0, 2}] = 1, 0
+		}, []int{reasons}},
+		"a row comes again and its first send is after the kill": {func(h *history) {
+			h.receptions[0].At = late.Add(-2 * time.Second)
+		}, []int{reasons}},
+		"a row comes again though it was to be settled before the kill": {func(h *history) {
+			h.receptions[0].At = late.Add(-time.Minute)
+		}, []int{reasons}},
+		"a row comes again at a shutdown in good order soon after a lease may have been lost": {func(h *history) {
+			h.accidents[1].what = sourceReset
+			h.receptions[0].At = late
+			h.receptions[2].At = late.Add(time.Second)
+		}, []int{reasons}},
+		"a row comes again in a rolling restart soon after something broke": {func(h *history) {
+			began := h.receptions[0].At.Add(-100 * time.Millisecond)
+			h.accidents[1] = accident{what: sourceReset, slot: everybody, began: began.Add(-calmBefore), ended: began.Add(-calmBefore)}
+			h.accidents[0] = accident{what: daemonRoll, slot: everybody, calm: true, began: began, ended: late}
+			h.fleet.lease = lease
+		}, []int{reasons}},
 		"a kill repeats more than was on its way":             {func(h *history) { h.fleet.records = 0 }, []int{reasons, bounds}},
 		"a partition waits for longer than a lease":           {func(h *history) { h.takeovers[0].done = late }, []int{taken}},
 		"a partition is never taken":                          {func(h *history) { h.takeovers[0].done, h.takeovers[0].over = late, false }, []int{taken}},
@@ -190,7 +212,7 @@ func TestBoundOfOneKill(t *testing.T) {
 		h.rows[id] = row{id: id, state: "published", deliveries: 2}
 		h.receptions = append(h.receptions,
 			reception{ID: id, N: i, Delivery: 1, At: h.receptions[0].At},
-			reception{ID: id, N: i, Delivery: 2, Marked: true, At: h.receptions[2].At})
+			reception{ID: id, N: i, Delivery: 2, Marked: true, Epoch: 2, At: h.receptions[2].At})
 	}
 	broken := h.check()
 	if len(broken) != 2 || broken[0].law != laws()[8].name || broken[1].law != laws()[8].name {

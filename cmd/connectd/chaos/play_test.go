@@ -3,7 +3,6 @@
 package chaos
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,7 +14,7 @@ import (
 var errMissed = errors.New("missed")
 
 // mostLate is how late an accident may begin that had to wait for what was broken before. A machine that is so busy is not
-// given more to do than the schedule has. A kill in the calm waits as long as it takes.
+// given more to do than the schedule has. What happens in the calm waits as long as it takes.
 const mostLate = 2 * time.Second
 
 // stage is where a schedule is played: its accidents happen at their times and beside each other, but to each part only
@@ -83,14 +82,7 @@ func (s *stage) sleep(until time.Time) bool {
 
 // calm waits until all daemons are at work, not for long, and then a while. It reports whether the play goes on.
 func (s *stage) calm() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), calmWait)
-	defer cancel()
-	w := s.world
-	for !w.takeovers.atWork(ctx, w.fleet) && ctx.Err() == nil {
-		if !s.sleep(time.Now().Add(look)) {
-			return false
-		}
-	}
+	s.world.takeovers.wait(s.world.fleet, calmWait)
 	return s.sleep(time.Now().Add(calmBefore))
 }
 

@@ -34,6 +34,7 @@ func run(t *testing.T, program string, p pair, plan plan) *result {
 	w := &world{fleet: f, database: d, receiver: to, takeovers: &takeovers{database: d, shares: p.shares(), ctx: ctx}}
 	truth := filepath.Join(dir, "truth.jsonl")
 	must(t, d.prepareProbe(ctx))
+	had := watchTenures(d)
 	app, err := produce(d, truth, p, plan)
 	must(t, err)
 	for _, s := range f.slots {
@@ -61,9 +62,9 @@ func run(t *testing.T, program string, p pair, plan plan) *result {
 	cancel()
 	w.takeovers.wg.Wait()
 	still.stop()
-	killed, err := killings(dir, start)
+	killed, err := f.killings(start)
 	must(t, err)
-	h := &history{accidents: slices.Concat(happened, still.list, killed), takeovers: w.takeovers.list, late: still.late, fleet: p.limits()}
+	h := &history{accidents: slices.Concat(happened, still.list, killed), takeovers: w.takeovers.list, senders: had.stop(f), late: still.late, fleet: p.limits()}
 	if err := w.gather(t.Context(), h, truth); err != nil {
 		t.Fatal(errors.Join(broken, err))
 	}

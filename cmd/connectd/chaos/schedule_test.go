@@ -27,7 +27,11 @@ func (p pair) draws() []draw {
 		{daemonStop, 4, lease + soon, lease + while},
 	}
 	if p.sink != "killer" { // its rows do that
-		list = append(list, draw{sinkKill, 5, 0, 0}, draw{sinkStop, 3, soon, callTimeout + time.Second})
+		kills := 5
+		if p.sink == "webhook" { // slow enough that most of them are in the middle of calls
+			kills = 20
+		}
+		list = append(list, draw{sinkKill, kills, 0, 0}, draw{sinkStop, 3, soon, callTimeout + time.Second})
 	}
 	if p.served() {
 		list = append(list,
@@ -51,13 +55,17 @@ func (p pair) draws() []draw {
 	return list
 }
 
-// Every so often a daemon is killed in the calm: all are at work and nothing is broken, for calmBefore, and then nothing
-// else until calmTime, so that it is seen how soon others take over when that is all that happens.
+// Every so often all daemons are restarted in the calm, or one is killed, in turns: all are at work and nothing is broken, for
+// calmBefore, and then nothing else until it is over. So it is seen that a hand-over repeats nothing, and how soon others
+// take over when a kill is all that happens.
 const (
-	calmEvery  = 15 * time.Second
+	calmFirst  = 7 * time.Second
+	calmEvery  = 10 * time.Second
 	calmWait   = 8 * time.Second // at most, for daemons that have not found their sink's server yet
 	calmBefore = 1500 * time.Millisecond
 	calmTime   = lease + 1500*time.Millisecond
+	rollTime   = 6 * time.Second // about what it takes
+	afterRoll  = time.Second
 )
 
 // apart is how long what was mended is left alone.
@@ -77,7 +85,7 @@ func (p pair) schedule(seed uint64, total time.Duration) []accident {
 	}
 	var list []accident
 	busy := map[string]time.Duration{} // part → until when it is broken
-	calm := calmEvery
+	calm, kill := calmFirst, false
 	for at := time.Duration(0); ; {
 		at += 200*time.Millisecond + upTo(dice, 1200*time.Millisecond)
 		d := draws[all[dice.IntN(len(all))]]
@@ -85,12 +93,15 @@ func (p pair) schedule(seed uint64, total time.Duration) []accident {
 		forAll := dice.IntN(4) == 0
 		switch {
 		case at >= calm:
-			a.what, a.lasts, a.calm = daemonKill, calmTime, true
+			took := calmTime
+			if a.what, a.lasts, a.calm = daemonKill, calmTime, true; !kill {
+				a.what, a.lasts, a.slot, took = daemonRoll, afterRoll, everybody, rollTime
+			}
 			for _, until := range busy {
 				a.at = max(a.at, until+calmBefore)
 			}
-			at = a.at + calmTime
-			calm = at + calmEvery
+			at = a.at + took
+			calm, kill = at+calmEvery, !kill
 		case a.ofServers() || forAll && a.ofNetwork():
 			a.slot = everybody
 		}

@@ -30,7 +30,7 @@ func TestScheduleIsRepeatable(t *testing.T) {
 	}
 }
 
-// TestScheduleMendsBeforeItBreaksAgain: nothing is broken twice at a time, and some kills are in the calm.
+// TestScheduleMendsBeforeItBreaksAgain: nothing is broken twice at a time, and some things happen in the calm.
 func TestScheduleMendsBeforeItBreaksAgain(t *testing.T) {
 	for _, p := range allPairs() {
 		for seed := range uint64(50) {
@@ -50,7 +50,7 @@ func TestScheduleMendsBeforeItBreaksAgain(t *testing.T) {
 				}
 			}
 			if calm < 10 {
-				t.Errorf("%v, seed %d: %d kills in the calm", p, seed, calm)
+				t.Errorf("%v, seed %d: %d things in the calm", p, seed, calm)
 			}
 		}
 	}

@@ -61,6 +61,15 @@ func (t *takeovers) atWork(ctx context.Context, f *fleet) bool {
 	})
 }
 
+// wait waits until every daemon is at work, not for long.
+func (t *takeovers) wait(f *fleet, most time.Duration) {
+	ctx, cancel := context.WithTimeout(t.ctx, most)
+	defer cancel()
+	for !t.atWork(ctx, f) && ctx.Err() == nil {
+		time.Sleep(look)
+	}
+}
+
 func (t *takeovers) follow(owner string, killed time.Time, ready bool) {
 	one := takeover{killed: killed, ready: ready}
 	for !one.over && t.ctx.Err() == nil {
