@@ -176,7 +176,7 @@ func TestExplainWhatPasses(t *testing.T) {
 	}
 }
 
-// TestExplainADaemonThatIsStopped (A1): it is seen to be silent, then its lease has run out and what it sent was cut off;
+// TestExplainADaemonThatIsStopped: it is seen to be silent, then its lease has run out and what it sent was cut off;
 // the next worker finds out what became of it.
 func TestExplainADaemonThatIsStopped(t *testing.T) {
 	t.Parallel()

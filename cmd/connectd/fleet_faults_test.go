@@ -27,7 +27,7 @@ func (f *fleet) relayed() string {
 	return strings.Join(all, "\n\n")
 }
 
-// TestAPausedMemberOfAFleetChangesNothing (A1, A3, A4, A22, A26): one of three daemons is stopped for longer than its lease in the
+// TestAPausedMemberOfAFleetChangesNothing: one of three daemons is stopped for longer than its lease in the
 // middle of its calls. The others take its partitions. When it wakes nothing changes but the count of leases it lost, which
 // the log, the metrics and the status tell; what came twice was in flight and is marked.
 func TestAPausedMemberOfAFleetChangesNothing(t *testing.T) {
@@ -84,7 +84,7 @@ func TestAPausedMemberOfAFleetChangesNothing(t *testing.T) {
 	}
 }
 
-// TestADaemonStartedAgainIsAnotherOwner (A7): on the same host, in the same directory, right after it was killed. It does not
+// TestADaemonStartedAgainIsAnotherOwner: on the same host, in the same directory, right after it was killed. It does not
 // take its predecessor's leases for its own, which would leave the rows in flight to nobody, but takes them over.
 func TestADaemonStartedAgainIsAnotherOwner(t *testing.T) {
 	t.Parallel()

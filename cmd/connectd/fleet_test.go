@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -29,6 +30,7 @@ type fleet struct {
 	dir    string
 	to     *inbox
 	slow   atomic.Int64 // how long the receiver takes for a record, once it has it
+	still  atomic.Int64 // the longest that a small write of the test's own took
 	env    map[string]string
 }
 
@@ -51,7 +53,40 @@ func newFleet(t *testing.T, kind, delivery string) *fleet {
 `, f.server.plugin, web.URL, serverSecret, fleetLease, delivery))
 	f.env = map[string]string{"SHOP_DSN": f.server.dsn}
 	f.command("init").want(t, 0)
+	f.watch()
 	return f
+}
+
+// watch takes the time of small writes to a table that nobody else uses, until the test is over.
+func (f *fleet) watch() {
+	f.t.Helper()
+	if _, err := f.server.db.ExecContext(f.t.Context(), `CREATE TABLE fleet_watch (n int)`); err != nil {
+		f.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	f.t.Cleanup(func() { cancel(); <-ended })
+	go func() {
+		defer close(ended)
+		for tick := time.NewTicker(50 * time.Millisecond); ctx.Err() == nil; <-tick.C {
+			began := time.Now()
+			_, err := f.server.db.ExecContext(ctx, `INSERT INTO fleet_watch VALUES (1)`)
+			if took := int64(time.Since(began)); err == nil && took > f.still.Load() {
+				f.still.Store(took)
+			}
+		}
+	}()
+}
+
+// excused reports whether the server itself stood still for so long that daemons had to doubt their leases: a call has half a
+// lease, and a write of the test's own, which waits for nobody, took the half of that.
+func (f *fleet) excused() bool {
+	still := time.Duration(f.still.Load())
+	if still >= fleetLease/4 {
+		f.t.Logf("a small write of the test's own took %v: the server stood still", still)
+		return true
+	}
+	return false
 }
 
 func (f *fleet) command(args ...string) result { return connectdWith(f.t, f.dir, "", f.env, args...) }
@@ -126,7 +161,7 @@ func (f *fleet) evenWithin(limit time.Duration, workers int, what string) {
 		switch {
 		case len(shares) == workers && total == fleetParts && most <= (fleetParts+workers-1)/workers:
 			f.t.Logf("%s: even after %v: %v", what, took.Round(time.Millisecond), shares)
-			if took > limit {
+			if took > limit && !f.excused() {
 				f.t.Errorf("%s: shared evenly after %v, want it within %v", what, took, limit)
 			}
 			return
@@ -205,7 +240,7 @@ func onEach(t *testing.T, delivery string, test func(t *testing.T, f *fleet)) {
 	}
 }
 
-// TestAFleetSharesPartitionsEvenly (G5, A22, A23, A25): within two lease times of a join and of a leave, by the lease table;
+// TestAFleetSharesPartitionsEvenly (G5): within two lease times of a join and of a leave, by the lease table;
 // and a partition is handed over only when what was in flight is settled: with a slow receiver nothing is sent twice.
 func TestAFleetSharesPartitionsEvenly(t *testing.T) {
 	onEach(t, ", batch: {max_records: 5}", func(t *testing.T, f *fleet) {
@@ -225,16 +260,12 @@ func TestAFleetSharesPartitionsEvenly(t *testing.T) {
 			f.arriving(20)
 		}
 		committed := p.end()
-		f.slow.Store(0)
-		f.arrived(committed)
-		if n := checkArrivals(t, f.to.arrived(), committed); n > 0 {
-			t.Errorf("%d rows were sent more than once, and nobody was killed", n)
-		}
+		f.once(committed)
 		f.stop(daemons[0])
 	})
 }
 
-// TestAFleetTakesOverAfterAKill (A4, A5, A11, A18, A21, A23, A24): no partition of a killed daemon is without an owner for longer
+// TestAFleetTakesOverAfterAKill: no partition of a killed daemon is without an owner for longer
 // than a lease and a poll; what was in flight there, and nothing else, is sent again, marked.
 func TestAFleetTakesOverAfterAKill(t *testing.T) {
 	onEach(t, ", batch: {max_records: 5}", func(t *testing.T, f *fleet) {

@@ -136,7 +136,7 @@ func becomes(t *testing.T, dir, state, ids string) []rowView {
 // TestUncertainRowsAreHeld: a webhook whose receiver cannot dedupe, and a call of which nobody knows what became: the daemon
 // or the sink's process was killed in mid-send, or the answer did not come in time. Exactly the rows on their way are held, and
 // tell why; later rows of their keys wait, others go on. A person releases one, which is sent again with the mark, and
-// skips another; each of that is in the row's history with who and when (D7: releasing is no silent repeat).
+// skips another; each of that is in the row's history with who and when: releasing is no silent repeat.
 func TestUncertainRowsAreHeld(t *testing.T) {
 	t.Parallel()
 	for kind := range outboxKinds() {

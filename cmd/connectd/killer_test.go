@@ -10,7 +10,7 @@ import (
 // TestKillersEndDeadAlone: a record that crashes the sink's process, one that makes it panic, one that hangs it and one that
 // kills the daemon are each dead after six crashes, alone, with reason crash and no attempt counted; their neighbours all
 // arrive, in order, the later rows of their own keys by on_dead: they go on, or wait for a person. Two killers at once are
-// told apart too (D6: the row that is at its limit is buried by the very crash, not at some next encounter).
+// told apart too: the row that is at its limit is buried by the very crash, not at some next encounter.
 func TestKillersEndDeadAlone(t *testing.T) {
 	t.Parallel()
 	for name, kinds := range map[string][]string{
@@ -88,7 +88,7 @@ func killers(t *testing.T, kinds []string, onDead string) {
 	}
 }
 
-// retriedKiller: it costs one more crash, not six; it is buried again, and can be retried again (D7).
+// retriedKiller: it costs one more crash, not six; it is buried again, and can be retried again.
 func retriedKiller(t *testing.T, dir string, s *shop, m *manager, id, kind string) {
 	t.Helper()
 	for range 2 {
