@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -68,9 +69,16 @@ func TestAConnectorThatWaitsStopsAtOnce(t *testing.T) {
 			inBubble(t, 1, func(w *world) {
 				f := &faultySource{Source: w.source}
 				c := w.connector(func(c *engine.Connector) { c.Source = f })
+				// A source is in trouble from the start: once there is a lease, a stop goes on trying to give it back.
+				source := strings.Contains(name, "source")
+				if source {
+					begin(w, f, c)
+				}
 				stop := w.start(c)
 				w.insert(20, 5)
-				begin(w, f, c)
+				if !source {
+					begin(w, f, c)
+				}
 				time.Sleep(30 * time.Minute)
 				began := time.Now()
 				stop()
