@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"github.com/connectd/connectd/core"
@@ -47,23 +48,15 @@ func (w *waits) add(seq int64, o core.Outcome, until, now time.Duration) {
 
 // remove forgets a row: it was answered.
 func (w *waits) remove(seq int64) {
-	for i := range w.list {
-		if w.list[i].Seq == seq {
-			w.list = append(w.list[:i], w.list[i+1:]...)
-			break
-		}
-	}
-	w.more = w.more && len(w.list) > 0
+	w.drop(func(x Wait) bool { return x.Seq == seq })
 }
 
 func (w *waits) expire(now time.Duration) {
-	kept := w.list[:0]
-	for _, x := range w.list {
-		if x.at > now {
-			kept = append(kept, x)
-		}
-	}
-	w.list = kept
+	w.drop(func(x Wait) bool { return x.at <= now })
+}
+
+func (w *waits) drop(which func(Wait) bool) {
+	w.list = slices.DeleteFunc(w.list, which)
 	w.more = w.more && len(w.list) > 0
 }
 
