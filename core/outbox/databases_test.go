@@ -72,6 +72,9 @@ func check(t *testing.T, db prepared.Database) {
 		if !bytes.Equal(payload, m.Payload) || isNull != (m.Payload == nil) {
 			t.Errorf("%s: payload %q, NULL: %v", m.ID, payload, isNull)
 		}
+		if db.Dialect == "sqlite" && m.Payload != nil && db.Ask(t, "SELECT typeof(payload) FROM outbox WHERE id = '"+m.ID+"'") != "blob" {
+			t.Errorf("%s: the payload is no blob", m.ID)
+		}
 	}
 }
 
