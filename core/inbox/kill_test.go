@@ -31,14 +31,14 @@ func victim() {
 			_, err = in.Do(context.Background(), db, "a", func(ctx context.Context, tx *sql.Tx) (string, error) {
 				_, err := tx.ExecContext(ctx, leave("a"))
 				if err == nil {
-					fmt.Println("working") //nolint:forbidigo // to the test
+					fmt.Println("working")
 					time.Sleep(time.Minute)
 				}
 				return "", err
 			})
 		}
 	}
-	fmt.Println(errors.Join(errors.New("not killed"), err)) //nolint:forbidigo // to the test
+	fmt.Println(errors.Join(errors.New("not killed"), err))
 }
 
 // A consumer that dies between the effect and the commit leaves neither an effect nor a receipt, and who waits for it goes on.
