@@ -24,5 +24,6 @@
 // repetition bears a mark, Record.PossibleDuplicate.
 //
 // Package engine has the rules, package memory both ends in memory, packages sources/... and sinks/... the real ones;
-// package layout is what the sources share.
+// package layout is what the sources share. Packages outbox and inbox are for applications: the producers' side and the
+// consumers'.
 package core
