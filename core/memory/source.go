@@ -30,6 +30,10 @@ type Source struct {
 	byID    map[string]*row
 	workers map[string]worker
 	changes int64
+
+	receipts map[core.ReceiptKey]core.Receipt
+	cleaned  map[string]time.Time // ids of rows that were cleaned and have a receipt
+	ledger   map[core.State]int
 }
 
 var (
@@ -91,6 +95,10 @@ func NewSource(partitions int, now func() time.Time) *Source {
 		bySeq:   map[int64]*row{},
 		byID:    map[string]*row{},
 		workers: map[string]worker{},
+
+		receipts: map[core.ReceiptKey]core.Receipt{},
+		cleaned:  map[string]time.Time{},
+		ledger:   map[core.State]int{},
 	}
 	for i := range s.parts {
 		s.parts[i] = &partition{stopped: map[int64]*row{}}
@@ -131,6 +139,7 @@ func (s *Source) leave(r *row, state core.State) {
 		if !s.KeepPublished {
 			delete(s.bySeq, r.seq)
 			delete(s.byID, r.rec.ID)
+			s.ledger[state]++
 		}
 	}
 	p.stale++

@@ -4,6 +4,7 @@ package sourcetest
 
 import (
 	"testing"
+	"time"
 
 	"github.com/connectd/connectd/core"
 )
@@ -47,6 +48,15 @@ type Table struct {
 	Announce func(t *testing.T, l core.Lease, a core.Announcement) (commit func())
 	// Lock (optional) keeps every transaction that writes waiting until the function it returns is called.
 	Lock func(t *testing.T) (unlock func())
+
+	// Ledger reads how many rows were cleaned, by state.
+	Ledger func(t *testing.T) map[core.State]int
+	// Lines (optional) counts the lines of history of all rows.
+	Lines func(t *testing.T) int
+	// Receipt (optional) stores a receipt as a consumer does with SQL, and says of it only the command.
+	Receipt func(t *testing.T, command string)
+	// AgeReceipts (optional) makes every receipt so much older.
+	AgeReceipts func(t *testing.T, d time.Duration)
 }
 
 // Tx is an application's open transaction.
@@ -92,6 +102,8 @@ func Run(t *testing.T, h Harness) {
 		{"worker", workerTests},
 		{"operator", operatorTests},
 		{"life", lifeTests},
+		{"clean", cleanTests},
+		{"receipts", receiptTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, test := range group.tests {
