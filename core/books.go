@@ -123,6 +123,23 @@ type Cleaned struct {
 	Held time.Duration
 }
 
+// Leave counts a row that stays and is worth another look then.
+func (c *Cleaned) Leave(again time.Duration) {
+	if c.Left++; c.Left == 1 || again < c.Again {
+		c.Again = again
+	}
+}
+
+// LeaveLocked counts rows that may go and stay for now, since another transaction has them or changed them.
+func (c *Cleaned) LeaveLocked(n int) {
+	for range n {
+		c.Leave(lockedWait)
+	}
+}
+
+// lockedWait is how long a row is left alone that another transaction has locked.
+const lockedWait = 10 * time.Second
+
 // ReceiptsRequest is a stretch of the receipts.
 type ReceiptsRequest struct {
 	Owner     string

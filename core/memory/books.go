@@ -40,9 +40,7 @@ func (s *Source) Clean(ctx context.Context, req core.CleanRequest) (core.Cleaned
 		c.Looked, c.Last = c.Looked+1, seq
 		goes, again := req.Retention.Judge(core.Kept{State: r.state, Since: s.since(r), Receipt: s.completed(r.rec.ID)})
 		if !goes {
-			if c.Left++; c.Left == 1 || again < c.Again {
-				c.Again = again
-			}
+			c.Leave(again)
 			continue
 		}
 		c.Removed[r.state]++

@@ -173,6 +173,11 @@ func tableAt(t *testing.T, direct string, cfg postgres.Config, partitions int) s
 		NextSeq:  app.nextSeq,
 		Announce: app.announce,
 		Lock:     app.lock,
+
+		Ledger:      app.ledger,
+		Lines:       app.lines,
+		Receipt:     app.receipt,
+		AgeReceipts: app.ageReceipts,
 	}
 }
 
