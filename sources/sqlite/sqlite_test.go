@@ -141,7 +141,7 @@ func table(t *testing.T, cfg sqlite.Config) sourcetest.Table {
 		must(t, err)
 		return transaction{tx, insert}
 	}
-	return sourcetest.Table{
+	return withBooks(db, cfg.Table, sourcetest.Table{
 		Open: func(t *testing.T) core.Source {
 			src, err := sqlite.Open(t.Context(), cfg)
 			must(t, err)
@@ -181,7 +181,7 @@ func table(t *testing.T, cfg sqlite.Config) sourcetest.Table {
 			conn := immediate(t, db)
 			return func() { end(t, conn) }
 		},
-	}
+	})
 }
 
 // transaction is an application's.
