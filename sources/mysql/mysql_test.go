@@ -41,6 +41,9 @@ func TestConformance(t *testing.T) {
 			AnyHeaders: true, Overlap: true,
 			New: func(t *testing.T, o sourcetest.Options) sourcetest.Table {
 				cfg := one
+				if o.OwnReceipts {
+					cfg = srv.config(t)
+				}
 				cfg.Table, cfg.DeletePublished = fmt.Sprint("outbox", databases.Add(1)), o.DeletePublished
 				initialise(t, cfg, mysql.InitOptions{})
 				return table(t, cfg)
@@ -53,12 +56,16 @@ func TestConformance(t *testing.T) {
 // not ours: the same source to everybody.
 func TestConformanceOfAnAdoptedTable(t *testing.T) {
 	onServers(t, func(t *testing.T, srv server) {
+		const options = "interpolateParams=false&parseTime=true&loc=Europe%2FLondon&time_zone=%27-07%3A00%27"
 		one := srv.config(t)
-		one.DSN = withOptions(one.DSN, "interpolateParams=false&parseTime=true&loc=Europe%2FLondon&time_zone=%27-07%3A00%27")
+		one.DSN = withOptions(one.DSN, options)
 		sourcetest.Run(t, sourcetest.Harness{
 			AnyText: true, AnyHeaders: true, Overlap: true,
 			New: func(t *testing.T, o sourcetest.Options) sourcetest.Table {
 				cfg := one
+				if o.OwnReceipts {
+					cfg.DSN = withOptions(srv.config(t).DSN, options)
+				}
 				cfg.Table, cfg.DeletePublished = fmt.Sprintf("`My ``Outbox`` %d`", databases.Add(1)), o.DeletePublished
 				cfg.Columns = columns("id", "command_id", "key", "select", "route", "seq", "type", "k i n d", "headers", "h`h", "created", "at", "order", "connectd number")
 				srv.execute(t, cfg, "CREATE TABLE "+cfg.Table+" (command_id varbinary(250) PRIMARY KEY, `select` varbinary(250), `k i n d` varbinary(250), payload longblob, `h``h` longblob, seq varbinary(250), at timestamp(6) NOT NULL DEFAULT current_timestamp(6)) ENGINE=InnoDB")
@@ -186,7 +193,7 @@ func table(t *testing.T, cfg mysql.Config) sourcetest.Table {
 		must(t, err)
 		return transaction{tx, insert}
 	}
-	return sourcetest.Table{
+	return withBooks(db, tbl, sourcetest.Table{
 		Open: func(t *testing.T) core.Source {
 			src, err := mysql.Open(t.Context(), cfg)
 			must(t, err)
@@ -224,7 +231,7 @@ func table(t *testing.T, cfg mysql.Config) sourcetest.Table {
 				conn.Close()
 			}
 		},
-	}
+	})
 }
 
 func must(t *testing.T, err error) {

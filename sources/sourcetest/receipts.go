@@ -65,7 +65,7 @@ func wantStored(t *testing.T, w *worker, command string, want ...string) {
 }
 
 func receiptRepeated(t *testing.T, h Harness) {
-	_, w := start(t, h, keyed("k", "a")...)
+	_, w := startAlone(t, h, keyed("k", "a")...)
 	first := core.Receipt{Command: "a", Consumer: "billing", Status: core.ReceiptDone, ResultRef: "one"}
 	one := w.save(first)[0]
 	want(t, "answer", one.Answer, core.ReceiptStored)
@@ -79,7 +79,7 @@ func receiptRepeated(t *testing.T, h Harness) {
 }
 
 func receiptReplaced(t *testing.T, h Harness) {
-	_, w := start(t, h, keyed("k", "a")...)
+	_, w := startAlone(t, h, keyed("k", "a")...)
 	for _, c := range []struct {
 		status core.ReceiptStatus
 		ref    string
@@ -98,7 +98,7 @@ func receiptReplaced(t *testing.T, h Harness) {
 }
 
 func receiptFolded(t *testing.T, h Harness) {
-	_, w := start(t, h, keyed("k", "a", "b")...)
+	_, w := startAlone(t, h, keyed("k", "a", "b")...)
 	r := func(command string, status core.ReceiptStatus, ref string) core.Receipt {
 		return core.Receipt{Command: command, Status: status, ResultRef: ref}
 	}
@@ -111,14 +111,14 @@ func receiptFolded(t *testing.T, h Harness) {
 }
 
 func receiptConsumers(t *testing.T, h Harness) {
-	_, w := start(t, h, keyed("k", "a")...)
+	_, w := startAlone(t, h, keyed("k", "a")...)
 	got := w.save(core.Receipt{Command: "a", Consumer: "one", Status: "done"}, core.Receipt{Command: "a", Consumer: "two", Status: "failed"}, core.Receipt{Command: "a", Status: "done"})
 	want(t, "answers", answers(got), "stored stored stored")
 	wantStored(t, w, "a", " done  there", "one done  there", "two failed  there")
 }
 
 func receiptRefused(t *testing.T, h Harness) {
-	_, w := start(t, h, keyed("k", "a")...)
+	_, w := startAlone(t, h, keyed("k", "a")...)
 	long := strings.Repeat("é", core.MaxReceiptName)
 	bad := []core.Receipt{
 		{Status: "done"}, {Command: "a", Status: "ok"}, {Command: "a"}, {Command: long + "x", Status: "done"}, {Command: "a", Consumer: long + "x", Status: "done"},
@@ -153,7 +153,7 @@ func (w *worker) sweep(retention time.Duration) (unknown []string, removed int) 
 }
 
 func receiptUnknown(t *testing.T, h Harness) {
-	table, w := start(t, h, keyed("k", "a", "b", "c")...)
+	table, w := startAlone(t, h, keyed("k", "a", "b", "c")...)
 	got := w.save(core.Receipt{Command: "nobody", Status: "done"}, core.Receipt{Command: "a", Status: "done"})
 	want(t, "answers", answers(got), "unknown stored")
 	if got[0].Why == "" {
@@ -177,7 +177,7 @@ func receiptUnknown(t *testing.T, h Harness) {
 }
 
 func receiptsAtOnce(t *testing.T, h Harness) {
-	table, w := start(t, h, keyed("k", "a")...)
+	table, w := startAlone(t, h, keyed("k", "a")...)
 	const n = 100
 	var wg sync.WaitGroup
 	stored := make([]int, 4)
@@ -210,7 +210,7 @@ func receiptsAtOnce(t *testing.T, h Harness) {
 }
 
 func receiptPages(t *testing.T, h Harness) {
-	_, w := start(t, h, keyed("k", "a")...)
+	_, w := startAlone(t, h, keyed("k", "a")...)
 	var all []core.Receipt
 	for i := range 130 {
 		all = append(all, core.Receipt{Command: fmt.Sprintf("c%03d", i/2), Consumer: fmt.Sprint(i % 2), Status: "failed"})
@@ -238,7 +238,7 @@ func receiptPages(t *testing.T, h Harness) {
 }
 
 func receiptOutlives(t *testing.T, h Harness) {
-	table, w := start(t, h, keyed("k", "a", "b", "c")...)
+	table, w := startAlone(t, h, keyed("k", "a", "b", "c")...)
 	w.save(core.Receipt{Command: "a", Status: "done"}, core.Receipt{Command: "a", Consumer: "x", Status: "failed"}, core.Receipt{Command: "nobody", Status: "done"})
 	w.publish("a")
 	if table.AgeReceipts == nil {
@@ -262,7 +262,7 @@ func receiptOutlives(t *testing.T, h Harness) {
 }
 
 func receiptStays(t *testing.T, h Harness) {
-	table, w := start(t, h, keyed("k", "pending", "dead", "published")...)
+	table, w := startAlone(t, h, keyed("k", "pending", "dead", "published")...)
 	w.kill("dead")
 	w.publish("published")
 	w.receipt(core.ReceiptDone, "pending", "dead", "published")

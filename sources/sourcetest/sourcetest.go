@@ -27,6 +27,8 @@ type Harness struct {
 type Options struct {
 	// DeletePublished: publishing deletes the row.
 	DeletePublished bool
+	// OwnReceipts: no other table shares its receipts.
+	OwnReceipts bool
 }
 
 // Table is one outbox table. Its functions may be called from several goroutines; the optional ones may be nil, and

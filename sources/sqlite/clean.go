@@ -68,8 +68,8 @@ const surveySQL = `SELECT {order}, {state}, CAST({deliveries} AS INTEGER), CASE
 		WHERE connectd_command = CAST({id} AS TEXT) AND connectd_status = 'done') ELSE 0 END
 	FROM {rows} WHERE {order} > ?2 AND {order} <= ?3 ORDER BY {order} LIMIT ?4`
 
-func (src *Source) survey(ctx context.Context, req core.CleanRequest) (core.Cleaned, map[core.State][]dueRow, error) {
-	c, due := core.Cleaned{Removed: map[core.State]int{}}, map[core.State][]dueRow{}
+func (src *Source) survey(ctx context.Context, req core.CleanRequest) (core.Cleaned, map[kind][]int64, error) {
+	c, due := core.Cleaned{Removed: map[core.State]int{}}, map[kind][]int64{}
 	upTo := req.UpTo
 	if upTo == 0 {
 		upTo = 1<<63 - 1
@@ -80,20 +80,20 @@ func (src *Source) survey(ctx context.Context, req core.CleanRequest) (core.Clea
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var r dueRow
-		var state core.State
+		var seq int64
+		var k kind
 		var since sql.NullInt64
 		var receipt bool
-		if err := rows.Scan(&r.Seq, &state, &r.Deliveries, &since, &receipt); err != nil {
+		if err := rows.Scan(&seq, &k.state, &k.deliveries, &since, &receipt); err != nil {
 			return c, nil, err
 		}
-		c.Looked, c.Last = c.Looked+1, r.Seq
-		kept := core.Kept{State: state, Since: -1, Receipt: receipt}
+		c.Looked, c.Last = c.Looked+1, seq
+		kept := core.Kept{State: k.state, Since: -1, Receipt: receipt}
 		if since.Valid {
 			kept.Since = max(milliseconds(since.Int64), 0)
 		}
 		if goes, again := req.Retention.Judge(kept); goes {
-			due[state] = append(due[state], r)
+			due[k] = append(due[k], seq)
 		} else {
 			c.Leave(again)
 		}
@@ -101,55 +101,49 @@ func (src *Source) survey(ctx context.Context, req core.CleanRequest) (core.Clea
 	return c, due, rows.Err()
 }
 
-// dueRow is a row that may be removed, as it was seen. The names are those of its JSON.
-type dueRow struct {
-	Seq        int64 `json:"s"`
-	Deliveries int64 `json:"d"`
+// kind is what rows that one statement removes have in common. A row that was dead, retried and dead again has more
+// deliveries.
+type kind struct {
+	state      core.State
+	deliveries int
 }
 
 // removeDue removes rows, unless they changed since they were seen, and counts them.
-func (src *Source) removeDue(ctx context.Context, tx *sql.Tx, due map[core.State][]dueRow, c *core.Cleaned) error {
-	for state, rows := range due {
-		gone, err := src.removeState(ctx, tx, state, rows)
+func (src *Source) removeDue(ctx context.Context, tx *sql.Tx, due map[kind][]int64, c *core.Cleaned) error {
+	for k, seqs := range due {
+		gone, err := src.removeKind(ctx, tx, k, seqs)
 		if err != nil {
-			return fmt.Errorf("remove %s rows: %w", state, err)
+			return fmt.Errorf("remove %s rows: %w", k.state, err)
 		}
-		c.LeaveLocked(len(rows) - len(gone))
+		c.LeaveLocked(len(seqs) - len(gone))
 		if len(gone) == 0 {
 			continue
 		}
-		c.Removed[state] = len(gone)
+		c.Removed[k.state] += len(gone)
 		list := jsonSeqs(gone)
 		if _, err := tx.ExecContext(ctx, `DELETE FROM connectd_attempt WHERE tbl = ?1 AND seq IN (SELECT value FROM json_each(?2))`, src.s.table, list); err != nil {
 			return fmt.Errorf("remove their history: %w", err)
 		}
 		if _, err := tx.ExecContext(ctx, `INSERT INTO connectd_ledger (tbl, day, state, count) VALUES (?, date('now'), ?, ?)
-			ON CONFLICT DO UPDATE SET count = count + excluded.count`, src.s.table, string(state), len(gone)); err != nil {
+			ON CONFLICT DO UPDATE SET count = count + excluded.count`, src.s.table, string(k.state), len(gone)); err != nil {
 			return fmt.Errorf("count them: %w", err)
 		}
 	}
 	return nil
 }
 
-// removeState removes rows of one state and says which were still in it. The ids of those that have a receipt are kept
+// removeKind removes rows and says which were still as they were seen. The ids of those that have a receipt are kept
 // beside the receipts.
-func (src *Source) removeState(ctx context.Context, tx *sql.Tx, state core.State, rows []dueRow) ([]int64, error) {
-	which := src.text.fill(` FROM {rows} WHERE {order} IN (SELECT value ->> 's' FROM json_each(?1)) AND {state} = ?2
-		AND CAST({deliveries} AS INTEGER) = (SELECT value ->> 'd' FROM json_each(?1) WHERE value ->> 's' = {order})`)
-	if state == core.Published { // it never changes again
-		which = src.text.fill(` FROM {rows} WHERE {order} IN (SELECT value ->> 's' FROM json_each(?1)) AND {state} = ?2`)
-	}
-	list, err := jsonOf(rows)
-	if err != nil {
-		return nil, err
-	}
-	_, err = tx.ExecContext(ctx, src.text.fill(`INSERT INTO connectd_cleaned (tbl, command_id, at) SELECT ?3, CAST({id} AS TEXT), {now}`+which+`
+func (src *Source) removeKind(ctx context.Context, tx *sql.Tx, k kind, seqs []int64) ([]int64, error) {
+	which := src.text.fill(` FROM {rows} WHERE {order} IN (SELECT value FROM json_each(?1)) AND {state} = ?2 AND CAST({deliveries} AS INTEGER) = ?3`)
+	list := jsonSeqs(seqs)
+	_, err := tx.ExecContext(ctx, src.text.fill(`INSERT INTO connectd_cleaned (tbl, command_id, at) SELECT ?4, CAST({id} AS TEXT), {now}`+which+`
 		AND EXISTS (SELECT 1 FROM (SELECT command_id AS connectd_command FROM connectd_receipt) r WHERE connectd_command = CAST({id} AS TEXT))
-		ON CONFLICT DO UPDATE SET at = excluded.at`), list, string(state), src.s.table)
+		ON CONFLICT DO UPDATE SET at = excluded.at`), list, string(k.state), k.deliveries, src.s.table)
 	if err != nil {
 		return nil, fmt.Errorf("keep the ids of those that have a receipt: %w", err)
 	}
-	found, err := tx.QueryContext(ctx, src.text.fill(`DELETE`+which+` RETURNING {order}`), list, string(state))
+	found, err := tx.QueryContext(ctx, src.text.fill(`DELETE`+which+` RETURNING {order}`), list, string(k.state), k.deliveries)
 	if err != nil {
 		return nil, err
 	}
