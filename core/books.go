@@ -106,9 +106,12 @@ type CleanRequest struct {
 	Retention Retention
 	// After and UpTo bound the stretch: After < seq <= UpTo. UpTo 0 is the table's end.
 	After, UpTo int64
-	// Limit is how many rows are looked at, at least 1.
-	Limit int
+	// Limit is how many rows are looked at, at least 1; Most how many are removed, 0 for as many.
+	Limit, Most int
 }
+
+// Full says that no more rows may be removed than those.
+func (r CleanRequest) Full(removed int) bool { return r.Most > 0 && removed >= r.Most }
 
 // Cleaned is what became of a stretch.
 type Cleaned struct {
@@ -116,7 +119,7 @@ type Cleaned struct {
 	// Looked is how many rows were looked at, Last the seq of the last one. Fewer than the limit: the stretch ended.
 	Looked int
 	Last   int64
-	// Left is how many of these rows stay; Again is when one of them may be worth another look.
+	// Left is how many of these rows stay; Again is when one of them may be worth another look, 0 at once.
 	Left  int
 	Again time.Duration
 	// Held is how long rows were locked.

@@ -28,7 +28,7 @@ func (s *Source) Clean(ctx context.Context, req core.CleanRequest) (core.Cleaned
 	if !s.cleans(req.Owner) {
 		return core.Cleaned{}, core.ErrLeaseNotOwned
 	}
-	c := core.Cleaned{Removed: map[core.State]int{}}
+	c, removed := core.Cleaned{Removed: map[core.State]int{}}, 0
 	for _, seq := range slices.Sorted(maps.Keys(s.bySeq)) {
 		if seq <= req.After {
 			continue
@@ -39,10 +39,11 @@ func (s *Source) Clean(ctx context.Context, req core.CleanRequest) (core.Cleaned
 		r := s.bySeq[seq]
 		c.Looked, c.Last = c.Looked+1, seq
 		goes, again := req.Retention.Judge(core.Kept{State: r.state, Since: s.since(r), Receipt: s.completed(r.rec.ID)})
-		if !goes {
+		if !goes || req.Full(removed) {
 			c.Leave(again)
 			continue
 		}
+		removed++
 		c.Removed[r.state]++
 		s.ledger[r.state]++
 		s.remove(r)
@@ -65,8 +66,8 @@ func (s *Source) since(r *row) time.Duration {
 }
 
 func (s *Source) completed(id string) bool {
-	for key, r := range s.receipts {
-		if key.Command == id && r.Status == core.ReceiptDone {
+	for _, r := range s.receipts[id] {
+		if r.Status == core.ReceiptDone {
 			return true
 		}
 	}
@@ -77,10 +78,8 @@ func (s *Source) remove(r *row) {
 	delete(s.bySeq, r.seq)
 	delete(s.byID, r.rec.ID)
 	delete(s.parts[r.part].stopped, r.seq)
-	for key := range s.receipts {
-		if key.Command == r.rec.ID {
-			s.cleaned[r.rec.ID] = s.now()
-		}
+	if len(s.receipts[r.rec.ID]) > 0 {
+		s.cleaned[r.rec.ID] = s.now()
 	}
 }
 
@@ -104,8 +103,9 @@ func (s *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) (c
 		switch {
 		case r.Row != core.RowThere && req.Retention >= 0 && s.now().Sub(from) >= req.Retention:
 			c.Removed++
-			delete(s.receipts, r.Key())
-			if !slices.ContainsFunc(slices.Collect(maps.Keys(s.receipts)), func(k core.ReceiptKey) bool { return k.Command == r.Command }) {
+			delete(s.receipts[r.Command], r.Consumer)
+			if len(s.receipts[r.Command]) == 0 {
+				delete(s.receipts, r.Command)
 				delete(s.cleaned, r.Command)
 			}
 		case r.Row == core.RowUnknown:
@@ -125,11 +125,15 @@ func (s *Source) SaveReceipts(ctx context.Context, list []core.Receipt) ([]core.
 	call := core.NewReceiptCall(list, nil)
 	stored, written := map[core.ReceiptKey]core.Receipt{}, map[core.ReceiptKey]bool{}
 	for _, r := range call.Write {
-		if s.receipts[r.Key()].Status != core.ReceiptDone {
-			r.At, written[r.Key()] = s.now().UTC(), true
-			s.receipts[r.Key()] = r
+		if s.receipts[r.Command] == nil {
+			s.receipts[r.Command] = map[string]core.Receipt{}
 		}
-		stored[r.Key()] = s.placed(s.receipts[r.Key()])
+		of := s.receipts[r.Command]
+		if of[r.Consumer].Status != core.ReceiptDone {
+			r.At, written[r.Key()] = s.now().UTC(), true
+			of[r.Consumer] = r
+		}
+		stored[r.Key()] = s.placed(of[r.Consumer])
 	}
 	return call.Answers(stored, written), nil
 }
@@ -146,10 +150,14 @@ func (s *Source) Receipts(ctx context.Context, f core.ReceiptFilter) ([]core.Rec
 
 func (s *Source) page(f core.ReceiptFilter) []core.Receipt {
 	var list []core.Receipt
-	for key, r := range s.receipts {
-		after := cmp.Or(cmp.Compare(key.Command, f.After.Command), cmp.Compare(key.Consumer, f.After.Consumer)) > 0
-		if after && (f.Command == "" || f.Command == key.Command) {
-			list = append(list, s.placed(r))
+	for command, of := range s.receipts {
+		if f.Command != "" && f.Command != command || command < f.After.Command {
+			continue
+		}
+		for consumer, r := range of {
+			if command > f.After.Command || consumer > f.After.Consumer {
+				list = append(list, s.placed(r))
+			}
 		}
 	}
 	slices.SortFunc(list, func(a, b core.Receipt) int {

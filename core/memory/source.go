@@ -31,8 +31,8 @@ type Source struct {
 	workers map[string]worker
 	changes int64
 
-	receipts map[core.ReceiptKey]core.Receipt
-	cleaned  map[string]time.Time // ids of rows that were cleaned and have a receipt
+	receipts map[string]map[string]core.Receipt // by command and consumer
+	cleaned  map[string]time.Time               // ids of rows that were cleaned and have a receipt
 	ledger   map[core.State]int
 }
 
@@ -96,7 +96,7 @@ func NewSource(partitions int, now func() time.Time) *Source {
 		byID:    map[string]*row{},
 		workers: map[string]worker{},
 
-		receipts: map[core.ReceiptKey]core.Receipt{},
+		receipts: map[string]map[string]core.Receipt{},
 		cleaned:  map[string]time.Time{},
 		ledger:   map[core.State]int{},
 	}

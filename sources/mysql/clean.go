@@ -34,16 +34,19 @@ func (src *Source) Clean(ctx context.Context, req core.CleanRequest) (core.Clean
 		return c, err
 	}
 	locked := c
+	var begun time.Time
 	err = src.transact(ctx, src.work, "clean", func(tx *sql.Tx) error {
 		c = locked
 		c.Removed = map[core.State]int{}
-		begun := time.Now()
-		defer func() { c.Held = time.Since(begun) }()
+		begun = time.Now()
 		if err := src.mayClean(ctx, tx, req.Owner); err != nil {
 			return err
 		}
 		return src.removeDue(ctx, tx, due, &c)
 	})
+	if !begun.IsZero() {
+		c.Held = time.Since(begun)
+	}
 	return c, err
 }
 
@@ -94,7 +97,7 @@ func (src *Source) survey(ctx context.Context, req core.CleanRequest) (core.Clea
 		if since.Valid {
 			kept.Since = max(micros(since.Int64), 0)
 		}
-		if goes, again := req.Retention.Judge(kept); goes {
+		if goes, again := req.Retention.Judge(kept); goes && !req.Full(len(due)) {
 			due[seq] = k
 		} else {
 			c.Leave(again)

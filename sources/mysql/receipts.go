@@ -244,10 +244,10 @@ func (src *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) 
 	if len(due) == 0 {
 		return c, nil
 	}
+	var begun time.Time
 	err = src.transact(ctx, src.work, "clean receipts", func(tx *sql.Tx) error {
 		c.Removed = 0
-		begun := time.Now()
-		defer func() { c.Held = time.Since(begun) }()
+		begun = time.Now()
 		for some := range slices.Chunk(due, chunk) {
 			n, err := src.removeReceipts(ctx, tx, some, req.Retention)
 			if err != nil {
@@ -257,6 +257,9 @@ func (src *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) 
 		}
 		return nil
 	})
+	if !begun.IsZero() {
+		c.Held = time.Since(begun)
+	}
 	return c, err
 }
 

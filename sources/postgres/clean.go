@@ -30,14 +30,17 @@ func (src *Source) Clean(ctx context.Context, req core.CleanRequest) (core.Clean
 	if err != nil || len(due.seqs) == 0 {
 		return c, err
 	}
+	var begun time.Time
 	err = src.transact(ctx, src.work, "clean", func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, bounded); err != nil {
 			return err
 		}
-		begun := time.Now()
-		defer func() { c.Held = time.Since(begun) }()
+		begun = time.Now()
 		return src.remove(ctx, tx, req.Owner, due, &c)
 	})
+	if !begun.IsZero() {
+		c.Held = time.Since(begun)
+	}
 	return c, err
 }
 
@@ -93,7 +96,7 @@ func (src *Source) survey(ctx context.Context, req core.CleanRequest) (c core.Cl
 				kept.Since = max(microseconds(since.Int64), 0)
 			}
 			goes, again := req.Retention.Judge(kept)
-			if goes {
+			if goes && !req.Full(len(due.seqs)) {
 				due.seqs, due.states, due.deliveries = append(due.seqs, seq), append(due.states, state), append(due.deliveries, deliveries)
 				return nil
 			}

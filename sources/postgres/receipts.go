@@ -269,12 +269,12 @@ func (src *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) 
 	if len(commands) == 0 {
 		return c, nil
 	}
+	var begun time.Time
 	err = src.transact(ctx, src.work, "clean receipts", func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, bounded); err != nil {
 			return err
 		}
-		begun := time.Now()
-		defer func() { c.Held = time.Since(begun) }()
+		begun = time.Now()
 		tag, err := tx.Exec(ctx, src.text.fill(`DELETE FROM {connectd_receipt} WHERE (command_id, consumer) IN (SELECT * FROM unnest($1::text[], $2::text[]))
 			AND at <= {now} - $3::bigint * interval '1 microsecond'`), commands, consumers, req.Retention.Microseconds())
 		if err != nil {
@@ -285,6 +285,9 @@ func (src *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) 
 			AND (SELECT true FROM {connectd_receipt} r WHERE r.command_id = c.command_id LIMIT 1) IS NULL`), src.s.table.name, commands)
 		return err
 	})
+	if !begun.IsZero() {
+		c.Held = time.Since(begun)
+	}
 	return c, err
 }
 

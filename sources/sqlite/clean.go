@@ -28,14 +28,17 @@ func (src *Source) Clean(ctx context.Context, req core.CleanRequest) (core.Clean
 	if len(due) == 0 {
 		return c, nil
 	}
+	var begun time.Time
 	err = src.transact(ctx, "clean", func(tx *sql.Tx) error {
-		begun := time.Now()
-		defer func() { c.Held = time.Since(begun) }()
+		begun = time.Now()
 		if err := src.mayClean(ctx, tx, req.Owner); err != nil {
 			return err
 		}
 		return src.removeDue(ctx, tx, due, &c)
 	})
+	if !begun.IsZero() {
+		c.Held = time.Since(begun)
+	}
 	return c, err
 }
 
@@ -70,7 +73,7 @@ const surveySQL = `SELECT {order}, {state}, CAST({deliveries} AS INTEGER), CASE
 
 func (src *Source) survey(ctx context.Context, req core.CleanRequest) (core.Cleaned, map[kind][]int64, error) {
 	c, due := core.Cleaned{Removed: map[core.State]int{}}, map[kind][]int64{}
-	upTo := req.UpTo
+	upTo, found := req.UpTo, 0
 	if upTo == 0 {
 		upTo = 1<<63 - 1
 	}
@@ -92,7 +95,8 @@ func (src *Source) survey(ctx context.Context, req core.CleanRequest) (core.Clea
 		if since.Valid {
 			kept.Since = max(milliseconds(since.Int64), 0)
 		}
-		if goes, again := req.Retention.Judge(kept); goes {
+		if goes, again := req.Retention.Judge(kept); goes && !req.Full(found) {
+			found++
 			due[k] = append(due[k], seq)
 		} else {
 			c.Leave(again)

@@ -211,11 +211,14 @@ func (src *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) 
 	if len(due) == 0 {
 		return c, nil
 	}
+	var begun time.Time
 	err = src.transact(ctx, "clean receipts", func(tx *sql.Tx) error {
-		begun := time.Now()
-		defer func() { c.Held = time.Since(begun) }()
+		begun = time.Now()
 		return src.removeReceipts(ctx, tx, due, req.Retention, &c)
 	})
+	if !begun.IsZero() {
+		c.Held = time.Since(begun)
+	}
 	return c, err
 }
 
