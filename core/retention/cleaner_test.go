@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -24,12 +26,15 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // watched is a table that notes what a cleaner asks of it.
 type watched struct {
 	*memory.Source
-	mu      sync.Mutex
+	mu sync.Mutex
+	notes
+	held time.Duration
+	fail func(core.CleanRequest, core.Cleaned) error
+}
+
+type notes struct {
 	looked  int
-	removed int
 	most    []int
-	held    time.Duration
-	fail    func(core.CleanRequest, core.Cleaned) error
 	unknown int
 	cleaned map[core.State]int
 }
@@ -71,6 +76,15 @@ func (w *watched) Unknown(n int) {
 	w.unknown = n
 }
 
+// seen is what was noted so far.
+func (w *watched) seen() notes {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := w.notes
+	n.most, n.cleaned = slices.Clone(n.most), maps.Clone(n.cleaned)
+	return n
+}
+
 // insert commits rows and publishes them.
 func (w *watched) insert(t *testing.T, owner string, lease core.Lease, ids ...string) {
 	t.Helper()
@@ -107,7 +121,7 @@ func cleaning(t *testing.T, r core.Retention, f func(t *testing.T, w *watched, l
 	t.Helper()
 	var log bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
-		w := &watched{Source: memory.NewSource(1, time.Now), cleaned: map[core.State]int{}}
+		w := &watched{Source: memory.NewSource(1, time.Now), notes: notes{cleaned: map[core.State]int{}}}
 		w.KeepPublished = true
 		l := w.lease(t, "one", 10_000*time.Hour)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -145,7 +159,7 @@ func TestAllIsCleanedInOneGo(t *testing.T) {
 		w.insert(t, "one", l, numbered("new", 100)...)
 		after(5 * time.Minute)
 		want(t, "rows left", len(w.Rows()), 100)
-		want(t, "rows cleaned", w.cleaned[core.Published], 20_000)
+		want(t, "rows cleaned", w.seen().cleaned[core.Published], 20_000)
 		want(t, "rows in the ledger", w.Ledger()[core.Published], 20_000)
 		after(2 * time.Hour)
 		want(t, "rows left at last", len(w.Rows()), 0)
@@ -170,13 +184,13 @@ func TestKeptRowsAreNotWalkedThroughAgainAndAgain(t *testing.T) {
 	cleaning(t, keep(24*time.Hour), func(t *testing.T, w *watched, l core.Lease) {
 		w.insert(t, "one", l, numbered("kept", 10_000)...)
 		after(23 * time.Hour)
-		if w.looked > 10_000 {
-			t.Errorf("looked at %d rows in a day, of 10,000 that are kept for a day", w.looked)
+		if w.seen().looked > 10_000 {
+			t.Errorf("looked at %d rows in a day, of 10,000 that are kept for a day", w.seen().looked)
 		}
 		after(48 * time.Hour)
 		want(t, "rows left", len(w.Rows()), 0)
-		if w.looked > 25_000 {
-			t.Errorf("looked at %d rows to remove 10,000", w.looked)
+		if w.seen().looked > 25_000 {
+			t.Errorf("looked at %d rows to remove 10,000", w.seen().looked)
 		}
 	})
 }
@@ -195,12 +209,12 @@ func TestAHeadOfRowsWithoutReceipt(t *testing.T) {
 		after(2 * time.Hour)
 		want(t, "rows left", len(w.Rows()), 300)
 		after(24 * time.Hour)
-		if most := 300 * 60; w.looked > most {
-			t.Errorf("looked at %d rows, more than %d", w.looked, most)
+		if most := 300 * 60; w.seen().looked > most {
+			t.Errorf("looked at %d rows, more than %d", w.seen().looked, most)
 		}
-		before := w.looked
+		before := w.seen().looked
 		after(24 * time.Hour)
-		if per := (w.looked - before) / 300; per > 25 {
+		if per := (w.seen().looked - before) / 300; per > 25 {
 			t.Errorf("each of the waiting rows was looked at %d times a day", per)
 		}
 		if _, err := w.SaveReceipts(t.Context(), []core.Receipt{{Command: "head00007", Status: core.ReceiptDone}}); err != nil {
@@ -260,7 +274,7 @@ func TestAnOutageIsLoggedOnceAndOutlived(t *testing.T) {
 		w.mu.Unlock()
 		w.insert(t, "one", l, numbered("row", 10)...)
 		after(time.Hour)
-		if n := len(w.most); n > 150 {
+		if n := len(w.seen().most); n > 150 {
 			t.Errorf("%d calls in an hour", n)
 		}
 		w.mu.Lock()
@@ -277,14 +291,14 @@ func TestABatchThatLocksForLongMakesTheNextSmaller(t *testing.T) {
 		w.insert(t, "one", l, numbered("fast", 20_000)...)
 		after(10 * time.Minute)
 		want(t, "rows left", len(w.Rows()), 0)
-		want(t, "the largest batch", w.most[len(w.most)-1], 1000)
+		want(t, "the largest batch", last(w.seen().most), 1000)
 		w.mu.Lock()
 		w.held = 200 * time.Millisecond
 		w.mu.Unlock()
 		w.insert(t, "one", l, numbered("slow", 5_000)...)
 		after(10 * time.Minute)
 		want(t, "rows left", len(w.Rows()), 0)
-		want(t, "the smallest batch", w.most[len(w.most)-1], 10)
+		want(t, "the smallest batch", last(w.seen().most), 10)
 	})
 }
 
@@ -299,13 +313,15 @@ func TestReceiptsAreSweptAndUnknownOnesCounted(t *testing.T) {
 			}
 		}
 		after(5 * time.Minute)
-		want(t, "unknown receipts", w.unknown, 300)
-		want(t, "looks at rows that are kept for ever", w.looked, 0)
+		want(t, "unknown receipts", w.seen().unknown, 300)
+		want(t, "looks at rows that are kept for ever", w.seen().looked, 0)
 		after(31 * time.Hour)
-		want(t, "unknown receipts at last", w.unknown, 0)
+		want(t, "unknown receipts at last", w.seen().unknown, 0)
 		left, err := w.Receipts(t.Context(), core.ReceiptFilter{})
 		if err != nil || len(left) != 1 {
 			t.Errorf("%v, %v", left, err)
 		}
 	})
 }
+
+func last(list []int) int { return list[len(list)-1] }
