@@ -103,11 +103,26 @@ func absolute(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
+// retained is a connector's retention section in the terms of a source.
+func retained(c config.Connector) core.Retention {
+	r := c.Retention
+	duration := func(k config.Keep) time.Duration {
+		if k.Forever {
+			return core.Forever
+		}
+		return k.For
+	}
+	return core.Retention{
+		Published: duration(r.Published), RequireReceipt: r.RequireReceipt, Dead: duration(r.Dead), Skipped: duration(r.Skipped), Receipts: duration(r.Receipts),
+	}
+}
+
 // startable is a connector as the daemon runs it.
 func startable(d config.Daemon, c config.Connector) daemon.Connector {
 	return daemon.Connector{
-		Name:   c.Name,
-		Policy: policy(c),
+		Name:      c.Name,
+		Policy:    policy(c),
+		Retention: retained(c),
 		Open: func(ctx context.Context, log *slog.Logger) (daemon.Outbox, error) {
 			return openSource(ctx, c, log.With("connector", c.Name))
 		},

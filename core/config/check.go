@@ -51,6 +51,8 @@ func check(c *Connector) []core.Diagnostic {
 			"must be the name of an environment variable; its value cannot be set here")
 	}
 	d.wrong(c.Delivery.Ordering == "commit" && c.Source.Plugin != "postgres", "/delivery/ordering", "commit is for postgres")
+	d.wrong(c.Delivery.OnDead == "block" && !c.Retention.Dead.Forever, "/retention/dead",
+		"must be keep with delivery.on_dead: block, where later rows of a dead row's key wait for a person")
 	retry := c.Delivery.Retry // a maximum of 0 has a problem of its own
 	d.wrong(retry.Max > 0 && retry.Initial > retry.Max, "/delivery/retry/initial", "must not be above delivery.retry.max, %s", retry.Max)
 	return d

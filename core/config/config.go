@@ -110,9 +110,11 @@ type Retry struct {
 
 // Retention is how long finished rows are kept.
 type Retention struct {
-	Published      Keep `json:"published" default:"24h" doc:"a duration, or keep; 0s deletes a row when it is delivered"`
+	Published      Keep `json:"published" default:"24h" doc:"a duration, or keep; 0s deletes a row when it is delivered, or with require_receipt when its receipt is there"`
 	RequireReceipt bool `json:"require_receipt" default:"false" doc:"clean up only rows whose receipt is stored"`
-	Dead           Keep `json:"dead" default:"keep" doc:"a duration, or keep"`
+	Dead           Keep `json:"dead" default:"keep" doc:"a duration, or keep; dead rows that are older are removed, and counted"`
+	Skipped        Keep `json:"skipped" default:"keep" doc:"a duration, or keep"`
+	Receipts       Keep `json:"receipts" default:"30d" doc:"a duration, or keep; counted from the later of a receipt's coming and its row's cleaning"`
 }
 
 // Keep is how long rows stay: For, or Forever.

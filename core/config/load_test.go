@@ -93,7 +93,7 @@ connectors:
       retry: {initial: 1s, max: 6m, give_up_after: 7d, max_attempts: 9}
       on_dead: block
       on_uncertain: hold
-    retention: {published: 0s, require_receipt: true, dead: 30d}
+    retention: {published: 0s, require_receipt: true, dead: keep, skipped: 7d, receipts: keep}
 `
 
 const digest = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789ABCDEF"
@@ -138,7 +138,7 @@ func TestLoadReadsEverySetting(t *testing.T) {
 	}) {
 		t.Errorf("delivery is %+v", c.Delivery)
 	}
-	if c.Retention != (config.Retention{RequireReceipt: true, Dead: config.Keep{For: 720 * time.Hour}}) {
+	if c.Retention != (config.Retention{RequireReceipt: true, Dead: config.Keep{Forever: true}, Skipped: config.Keep{For: 168 * time.Hour}, Receipts: config.Keep{Forever: true}}) {
 		t.Errorf("retention is %+v", c.Retention)
 	}
 }
@@ -163,7 +163,7 @@ func TestLoadDefaults(t *testing.T) {
 	}) {
 		t.Errorf("delivery is %+v", c.Delivery)
 	}
-	if c.Retention != (config.Retention{Published: config.Keep{For: 24 * time.Hour}, Dead: config.Keep{Forever: true}}) {
+	if c.Retention != (config.Retention{Published: config.Keep{For: 24 * time.Hour}, Dead: config.Keep{Forever: true}, Skipped: config.Keep{Forever: true}, Receipts: config.Keep{For: 720 * time.Hour}}) {
 		t.Errorf("retention is %+v", c.Retention)
 	}
 }

@@ -70,6 +70,7 @@ func TestOneProblem(t *testing.T) {
 		{in("    delivery:"), `c.yaml:6:5: connector "shop": delivery has no value; it must be a map of settings, or not be there at all`},
 		{in("    delivery: {retry: {initial: 2m, max: 1m}}"), `c.yaml:6:24: connector "shop": delivery.retry.initial must not be above delivery.retry.max, 1m0s`},
 		{in("    retention: {dead: forever}"), `c.yaml:6:17: connector "shop": retention.dead must be "keep", or a duration with a unit, such as "24h" or "7d"`},
+		{in("    delivery: {on_dead: block}\n    retention: {dead: 30d}"), `c.yaml:7:17: connector "shop": retention.dead must be keep with delivery.on_dead: block, where later rows of a dead row's key wait for a person`},
 		{in("    process: {sha256: abc}"), `c.yaml:6:15: connector "shop": process.sha256 must be a SHA-256 digest, 64 hexadecimal digits`},
 		{in("    process: {env: [A, B=1]}"), `c.yaml:6:24: connector "shop": process.env.1 must be the name of an environment variable; its value cannot be set here`},
 		{

@@ -18,6 +18,8 @@ import (
 type Connector struct {
 	Name   string
 	Policy engine.Policy
+	// Retention is how long what is done stays.
+	Retention core.Retention
 	// Open opens the outbox table within ctx, which ends when it returns. An error that wraps core.ErrNotInitialised waits for a person.
 	Open func(ctx context.Context, log *slog.Logger) (Outbox, error)
 	// Start starts the sink's process, returns at once and supervises it until Close. Its error says what a person
@@ -29,6 +31,7 @@ type Connector struct {
 type Outbox interface {
 	core.Source
 	core.Operator
+	core.Books
 }
 
 // Plugin is a sink in its supervised process.
@@ -66,6 +69,7 @@ type runner struct {
 	reason string
 	conn   *engine.Connector
 	plugin Plugin
+	books  core.Books // nil while the source is not open
 	lag    *core.Lag
 	holdup *core.Holdup      // what keeps rows back; written by countLag alone
 	vacant map[int]time.Time // partitions that nobody has leased → since when, as far as this process saw
@@ -169,6 +173,7 @@ func (r *runner) once(ctx context.Context) error {
 		}
 	}()
 	defer r.counting(ctx, source)()
+	defer r.cleaning(ctx, source)()
 	plugin, err := r.Start(r.plain)
 	if err != nil {
 		return &refusal{err}

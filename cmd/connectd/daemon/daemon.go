@@ -54,7 +54,7 @@ func (d *Daemon) Run(ctx context.Context, hurry <-chan struct{}) error {
 			return err
 		}
 		s := &server{
-			token: d.Token, loopback: isLoopback(l.Addr()), connect: health, registry: metrics.registry, log: d.Log,
+			token: d.Token, loopback: isLoopback(l.Addr()), connect: health, books: func() []bookkeeper { return bookkeepers(runners) }, registry: metrics.registry, log: d.Log,
 			alive: func() error { return alive(ctx, runners) },
 		}
 		d.Log.Info("listening", "http", l.Addr().String())
