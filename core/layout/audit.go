@@ -1,0 +1,228 @@
+package layout
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/connectd/connectd/core"
+)
+
+// AuditSQL is what an audit reads, in the words of one database. Those called entries are queries of two columns: an id as
+// text that is compared byte by byte, and a number that says what has that id, one of the constants below.
+type AuditSQL struct {
+	Rows     string // entries: RowEntry or LateEntry
+	Cleaned  string // entries: CleanedEntry
+	Receipts string // entries: ReceiptEntry or DoneEntry
+	Events   string // entries: EventEntry; "" without a rule
+	Links    string // entries: RowEntry with the key of the row's event instead of its id; "" unless the rule joins
+	Big      string // hint after SELECT that many groups are expected
+
+	States string // state, count of rows
+	Ledger string // count of rows that were cleaned or deleted when they were published
+	Tables string // count of outbox tables that share the receipts
+
+	Strange   string // ids of rows in no state that there is
+	Abandoned string // leases that nobody alive holds, for people
+	Stray     string // inflight rows of no lease, for people
+}
+
+// Fill completes the names in the queries that are the relay's own, and leaves the operator's SQL as it is.
+func (q AuditSQL) Fill(fill func(string) string) AuditSQL {
+	for _, text := range []*string{&q.Rows, &q.Cleaned, &q.Receipts, &q.States, &q.Ledger, &q.Tables, &q.Strange, &q.Abandoned, &q.Stray} {
+		*text = fill(*text)
+	}
+	return q
+}
+
+// What has an id.
+const (
+	EventEntry = 1 + iota
+	RowEntry
+	LateEntry // a row that should have a receipt by now
+	CleanedEntry
+	ReceiptEntry
+	DoneEntry
+)
+
+// Ask runs a query in the audit's snapshot and calls row for each row of the answer.
+type Ask func(ctx context.Context, query string, row func(scan func(dest ...any) error) error) error
+
+// RunAudit asks what an audit must know and judges it.
+func RunAudit(ctx context.Context, req core.AuditRequest, q AuditSQL, ask Ask) (core.Audit, error) {
+	a := auditor{req: req, q: q, ask: ask, vouched: q.Events != "" && q.Links == ""}
+	audit := core.Audit{At: time.Now()}
+	for _, step := range []struct {
+		what string
+		run  func(context.Context) error
+	}{
+		{"rows by state", a.countRows},
+		{"events, rows and receipts by id", a.matchIDs},
+		{"rows by their events", a.matchLinks},
+		{"leases and inflight rows", a.readLeases},
+	} {
+		if req.Progress != nil {
+			req.Progress(step.what)
+		}
+		if err := step.run(ctx); err != nil {
+			return core.Audit{}, fmt.Errorf("audit: %s: %w", step.what, err)
+		}
+	}
+	audit.Took = time.Since(audit.At)
+	audit.Laws = a.judge()
+	return audit, nil
+}
+
+// found is how many there are of something, and some of their ids.
+type found struct {
+	total int64
+	ids   []string
+}
+
+// auditor knows what has been counted so far.
+type auditor struct {
+	req core.AuditRequest
+	q   AuditSQL
+	ask Ask
+	// vouched: events name commands, so that a receipt is known by its event too.
+	vouched bool
+
+	states                                        map[core.State]int64
+	rows, gone, tables                            int64
+	events, cleaned, receipts                     int64
+	missing, shared, orphans, double, unknown     found
+	late, doubleLinks, strange, abandoned, strays found
+}
+
+// states are those that a row may have.
+var states = []core.State{core.Pending, core.Held, core.Dead, core.Skipped, core.Published}
+
+func (a *auditor) countRows(ctx context.Context) error {
+	a.states = map[core.State]int64{}
+	err := a.ask(ctx, a.q.States, func(scan func(...any) error) error {
+		var state Text
+		var n int64
+		if err := scan(&state, &n); err != nil {
+			return err
+		}
+		a.rows += n
+		if slices.Contains(states, core.State(state.String)) {
+			a.states[core.State(state.String)] = n
+		} else {
+			a.strange.total += n
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if a.strange.total > 0 {
+		if a.strange, err = a.list(ctx, a.q.Strange); err != nil {
+			return err
+		}
+	}
+	if err := a.number(ctx, a.q.Ledger, &a.gone); err != nil {
+		return err
+	}
+	return a.number(ctx, a.q.Tables, &a.tables)
+}
+
+// tally is what groups count of each id. Only what is there twice or not at all is of interest.
+const tally = `SELECT %s v, count(CASE WHEN k = 1 THEN 1 END) AS events_n, count(CASE WHEN k IN (2, 3) THEN 1 END) AS rows_n, count(CASE WHEN k = 3 THEN 1 END) AS late_n,
+	count(CASE WHEN k = 4 THEN 1 END) AS cleaned_n, count(CASE WHEN k IN (5, 6) THEN 1 END) AS receipts_n, count(CASE WHEN k = 6 THEN 1 END) AS done_n
+	FROM (%s) u GROUP BY v`
+
+// class is a way in which the entries of one id can be wrong.
+type class struct {
+	when string
+	into *found
+}
+
+func (a *auditor) matchIDs(ctx context.Context) error {
+	entries := []string{a.q.Rows, a.q.Cleaned, a.q.Receipts}
+	unknown := class{`receipts_n > 0 AND rows_n = 0 AND cleaned_n = 0`, &a.unknown}
+	classes := []class{{`rows_n > 1`, &a.double}, {`late_n > 0 AND done_n = 0`, &a.late}}
+	if a.vouched {
+		entries = append(entries, a.q.Events)
+		unknown.when += ` AND events_n = 0`
+		classes = append(classes, class{`events_n > 0 AND rows_n = 0 AND cleaned_n = 0`, &a.missing}, class{`events_n > 1`, &a.shared}, class{`rows_n > 0 AND events_n = 0`, &a.orphans})
+	}
+	return a.match(ctx, entries, append(classes, unknown), map[string]*int64{"events_n": &a.events, "cleaned_n": &a.cleaned, "receipts_n": &a.receipts})
+}
+
+// matchLinks compares events with the rows that hold their keys.
+func (a *auditor) matchLinks(ctx context.Context) error {
+	if a.q.Links == "" {
+		return nil
+	}
+	return a.match(ctx, []string{a.q.Events, a.q.Links}, []class{
+		{`events_n > 0 AND rows_n = 0`, &a.missing}, {`events_n > 1`, &a.shared}, {`events_n > 0 AND rows_n > 1`, &a.doubleLinks}, {`rows_n > 0 AND events_n = 0`, &a.orphans},
+	}, map[string]*int64{"events_n": &a.events})
+}
+
+// match counts the ids of each class, and looks up some of those of the classes that have any. That reads everything once
+// more, which only books that do not balance must pay.
+func (a *auditor) match(ctx context.Context, entries []string, classes []class, sums map[string]*int64) error {
+	groups := fmt.Sprintf(tally, a.q.Big, strings.Join(entries, "\nUNION ALL "))
+	var columns []string
+	var dest []any
+	for _, c := range classes {
+		columns, dest = append(columns, `count(CASE WHEN `+c.when+` THEN 1 END)`), append(dest, &c.into.total)
+	}
+	for name, to := range sums {
+		columns, dest = append(columns, `CAST(coalesce(sum(`+name+`), 0) AS decimal(20, 0))`), append(dest, to)
+	}
+	query := `SELECT ` + strings.Join(columns, ", ") + ` FROM (` + groups + `) g`
+	if err := a.ask(ctx, query, func(scan func(...any) error) error { return scan(dest...) }); err != nil {
+		return err
+	}
+	for _, c := range classes {
+		if c.into.total == 0 || c.into == &a.missing && c.into.total <= a.anonymous() {
+			continue
+		}
+		some, err := a.list(ctx, fmt.Sprintf(`SELECT v FROM (%s) g WHERE %s LIMIT %d`, groups, c.when, core.MaxAuditIDs))
+		if err != nil {
+			return err
+		}
+		c.into.ids = some.ids
+	}
+	return nil
+}
+
+func (a *auditor) readLeases(ctx context.Context) (err error) {
+	if a.abandoned, err = a.list(ctx, a.q.Abandoned); err != nil {
+		return err
+	}
+	a.strays, err = a.list(ctx, a.q.Stray)
+	return err
+}
+
+// list counts the answers of a query, and keeps some.
+func (a *auditor) list(ctx context.Context, query string) (f found, err error) {
+	err = a.ask(ctx, query, func(scan func(...any) error) error {
+		var id Text
+		if err := scan(&id); err != nil {
+			return err
+		}
+		if f.total++; len(f.ids) < core.MaxAuditIDs {
+			f.ids = append(f.ids, core.CleanText(id.String))
+		}
+		return nil
+	})
+	slices.Sort(f.ids)
+	return f, err
+}
+
+func (a *auditor) number(ctx context.Context, query string, to *int64) error {
+	return a.ask(ctx, query, func(scan func(...any) error) error { return scan(to) })
+}
+
+// anonymous is how many rows are gone of which no id tells what event they were of.
+func (a *auditor) anonymous() int64 {
+	if !a.vouched {
+		return a.gone
+	}
+	return max(a.gone-a.cleaned, 0)
+}
