@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/sources/mysql"
 	"github.com/connectd/connectd/sources/sourcetest"
 )
 
 // withBooks gives the suite what it reads of the relay's tables beside the source.
-func withBooks(db *sql.DB, table string, t sourcetest.Table) sourcetest.Table {
+func withBooks(db *sql.DB, cfg mysql.Config, table string, t sourcetest.Table) sourcetest.Table {
 	t.Ledger = func(t *testing.T) map[core.State]int {
 		t.Helper()
 		rows, err := db.Query(`SELECT state, sum(count) FROM connectd_ledger WHERE tbl = ? GROUP BY state`, table)
@@ -51,5 +52,6 @@ func withBooks(db *sql.DB, table string, t sourcetest.Table) sourcetest.Table {
 			t.Fatal(err)
 		}
 	}
+	t.Vandal = vandal(db, cfg, table)
 	return t
 }

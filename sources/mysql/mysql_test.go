@@ -37,7 +37,7 @@ func onServers(t *testing.T, run func(t *testing.T, srv server)) {
 func TestConformance(t *testing.T) {
 	onServers(t, func(t *testing.T, srv server) {
 		one := srv.config(t)
-		sourcetest.Run(t, sourcetest.Harness{
+		h := sourcetest.Harness{
 			AnyHeaders: true, Overlap: true,
 			New: func(t *testing.T, o sourcetest.Options) sourcetest.Table {
 				cfg := one
@@ -48,7 +48,9 @@ func TestConformance(t *testing.T) {
 				initialise(t, cfg, mysql.InitOptions{})
 				return table(t, cfg)
 			},
-		})
+		}
+		sourcetest.Run(t, h)
+		sourcetest.RunAudit(t, h)
 	})
 }
 
@@ -59,7 +61,7 @@ func TestConformanceOfAnAdoptedTable(t *testing.T) {
 		const options = "interpolateParams=false&parseTime=true&loc=Europe%2FLondon&time_zone=%27-07%3A00%27"
 		one := srv.config(t)
 		one.DSN = withOptions(one.DSN, options)
-		sourcetest.Run(t, sourcetest.Harness{
+		h := sourcetest.Harness{
 			AnyText: true, AnyHeaders: true, Overlap: true,
 			New: func(t *testing.T, o sourcetest.Options) sourcetest.Table {
 				cfg := one
@@ -72,7 +74,9 @@ func TestConformanceOfAnAdoptedTable(t *testing.T) {
 				initialise(t, cfg, mysql.InitOptions{Partitions: 3})
 				return table(t, cfg)
 			},
-		})
+		}
+		sourcetest.Run(t, h)
+		sourcetest.RunAudit(t, h)
 	})
 }
 
@@ -193,7 +197,7 @@ func table(t *testing.T, cfg mysql.Config) sourcetest.Table {
 		must(t, err)
 		return transaction{tx, insert}
 	}
-	return withBooks(db, tbl, sourcetest.Table{
+	return withBooks(db, cfg, tbl, sourcetest.Table{
 		Open: func(t *testing.T) core.Source {
 			src, err := mysql.Open(t.Context(), cfg)
 			must(t, err)

@@ -59,6 +59,9 @@ type Table struct {
 	Receipt func(t *testing.T, command string)
 	// AgeReceipts (optional) makes every receipt so much older.
 	AgeReceipts func(t *testing.T, d time.Duration)
+
+	// Vandal is for RunAudit.
+	Vandal *Vandal
 }
 
 // Tx is an application's open transaction.

@@ -7,10 +7,12 @@ import (
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/sources/sourcetest"
+	"github.com/connectd/connectd/sources/sqlite"
 )
 
 // withBooks gives the suite what it reads of the relay's tables beside the source.
-func withBooks(db *sql.DB, table string, t sourcetest.Table) sourcetest.Table {
+func withBooks(db *sql.DB, cfg sqlite.Config, t sourcetest.Table) sourcetest.Table {
+	table := cfg.Table
 	t.Ledger = func(t *testing.T) map[core.State]int {
 		t.Helper()
 		rows, err := db.Query(`SELECT state, sum(count) FROM connectd_ledger WHERE tbl = ? GROUP BY state`, table)
@@ -51,5 +53,6 @@ func withBooks(db *sql.DB, table string, t sourcetest.Table) sourcetest.Table {
 			t.Fatal(err)
 		}
 	}
+	t.Vandal = vandal(db, cfg)
 	return t
 }

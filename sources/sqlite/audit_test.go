@@ -1,0 +1,61 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+	"testing"
+
+	"github.com/connectd/connectd/sources/sourcetest"
+	"github.com/connectd/connectd/sources/sqlite"
+)
+
+func vandal(db *sql.DB, cfg sqlite.Config) *sourcetest.Vandal {
+	tbl := `"` + strings.ReplaceAll(cfg.Table, `"`, `""`) + `"`
+	id, state, key := name(cfg, "id", "id"), name(cfg, "state", "state"), "aggregateid"
+	if mapped := cfg.Columns["key"]; mapped != nil {
+		key = *mapped
+	}
+	do := func(t *testing.T, text string, args ...any) {
+		t.Helper()
+		if _, err := db.Exec(text, args...); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+	}
+	return &sourcetest.Vandal{
+		Name: "the events", Key: key,
+		Events: func(t *testing.T, ids ...string) {
+			do(t, `CREATE TABLE "the events" (id TEXT PRIMARY KEY)`)
+			for _, id := range ids {
+				do(t, `INSERT INTO "the events" VALUES (?)`, id)
+			}
+		},
+		Delete: func(t *testing.T, row string) { do(t, `DELETE FROM `+tbl+` WHERE CAST(`+id+` AS TEXT) = ?`, row) },
+		// The same bytes, as a blob, are another value to the constraint and the same id to a consumer.
+		Double: func(t *testing.T, row string) {
+			do(t, `INSERT INTO `+tbl+` (`+id+`, payload) VALUES (CAST(? AS BLOB), '')`, row)
+		},
+		Damage: func(t *testing.T, row string) {
+			conn, err := db.Conn(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			for _, text := range []string{`PRAGMA ignore_check_constraints = 1`, `UPDATE ` + tbl + ` SET ` + state + ` = 'lost' WHERE ` + id + ` = '` + row + `'`, `PRAGMA ignore_check_constraints = 0`} {
+				if _, err := conn.ExecContext(context.Background(), text); err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+		Mend: func(t *testing.T, row string) {
+			do(t, `UPDATE `+tbl+` SET `+state+` = 'pending' WHERE `+id+` = ?`, row)
+		},
+		Orphan: func(t *testing.T, d int) {
+			do(t, `UPDATE connectd_lease SET epoch = epoch + ? WHERE tbl = ?`, d, cfg.Table)
+		},
+		Ledger: func(t *testing.T, d int) {
+			do(t, `UPDATE connectd_ledger SET count = count + ? WHERE tbl = ?`, d, cfg.Table)
+		},
+		Silent: func(t *testing.T) { do(t, `DELETE FROM connectd_worker WHERE tbl = ?`, cfg.Table) },
+	}
+}
