@@ -20,6 +20,9 @@ type Connector struct {
 	Policy engine.Policy
 	// Retention is how long what is done stays.
 	Retention core.Retention
+	// Audit is what audits ask, AuditEvery how often the daemon runs one by itself; 0: never.
+	Audit      core.AuditRequest
+	AuditEvery time.Duration
 	// Open opens the outbox table within ctx, which ends when it returns. An error that wraps core.ErrNotInitialised waits for a person.
 	Open func(ctx context.Context, log *slog.Logger) (Outbox, error)
 	// Start starts the sink's process, returns at once and supervises it until Close. Its error says what a person
@@ -32,6 +35,7 @@ type Outbox interface {
 	core.Source
 	core.Operator
 	core.Books
+	core.Auditor
 }
 
 // Plugin is a sink in its supervised process.
@@ -63,6 +67,7 @@ type runner struct {
 	base     Info            // what never changes of Info
 	hurry    <-chan struct{} // closed: cut the drain short
 	refusals *refusals
+	auditing *auditing
 
 	mu     sync.Mutex
 	state  State
@@ -105,6 +110,9 @@ func (r *runner) health(now time.Time) Health {
 func (r *runner) run(ctx context.Context) {
 	defer r.set(Stopped, "")
 	r.set(Starting, "")
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	beside.Go(func() { r.audits(ctx) })
 	pause := retryFirst
 	for ctx.Err() == nil {
 		began := time.Now()

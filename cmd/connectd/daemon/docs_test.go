@@ -27,7 +27,9 @@ func TestEveryMetricIsDocumented(t *testing.T) {
 	m := newMetrics("", "")
 	o := m.observe("orders", newMeter(time.Now))
 	o.Settled(nil, 0, map[string]int{"invalid": 1})
-	m.registry.MustRegister(newGauges(func() []Health { return []Health{{Name: "orders", Lag: new(core.Lag)}} }))
+	audit := newAuditing(nil)
+	audit.set(false, new(core.Audit), "")
+	m.registry.MustRegister(newAuditGauges(func() []audited { return []audited{{"orders", audit}} }), newGauges(func() []Health { return []Health{{Name: "orders", Lag: new(core.Lag)}} }))
 	families, err := m.registry.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -29,6 +29,9 @@ const index = `connectd
 
   POST /api/v1/receipts                        consumers' receipts, one or many
   GET  /api/v1/receipts?connector=&command=    what is stored
+
+  POST /api/v1/audit?connector=                an audit, which takes its time
+  GET  /api/v1/audit?connector=                the last one
 `
 
 // server answers for the daemon over HTTP.
@@ -37,6 +40,7 @@ type server struct {
 	loopback bool // listening on loopback: only such Host headers are answered
 	connect  func() []Health
 	books    func() []bookkeeper
+	audits   func() []audited
 	alive    func() error
 	registry *prometheus.Registry
 	log      *slog.Logger
@@ -52,6 +56,8 @@ func (s *server) handler() http.Handler {
 	})))
 	mux.Handle("POST /api/v1/receipts", s.authenticated(http.HandlerFunc(s.postReceipts)))
 	mux.Handle("GET /api/v1/receipts", s.authenticated(http.HandlerFunc(s.getReceipts)))
+	mux.Handle("POST /api/v1/audit", s.authenticated(http.HandlerFunc(s.postAudit)))
+	mux.Handle("GET /api/v1/audit", s.authenticated(http.HandlerFunc(s.getAudit)))
 	mux.Handle("GET /{$}", s.authenticated(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = w.Write([]byte(index))

@@ -115,10 +115,18 @@ func (s *server) postReceipts(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, map[string]any{"connector": keeper.connector, "receipts": answers}, nil)
 }
 
-// readReceipts reads a POST's body. A browser cannot send that type to another site without being allowed to.
-func readReceipts(w http.ResponseWriter, r *http.Request) (*receiptsRequest, error) {
+// isJSON refuses other types. A browser cannot send that type to another site without being allowed to.
+func isJSON(r *http.Request) error {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return nil, refuse(http.StatusUnsupportedMediaType, "the Content-Type must be application/json")
+		return refuse(http.StatusUnsupportedMediaType, "the Content-Type must be application/json")
+	}
+	return nil
+}
+
+// readReceipts reads a POST's body.
+func readReceipts(w http.ResponseWriter, r *http.Request) (*receiptsRequest, error) {
+	if err := isJSON(r); err != nil {
+		return nil, err
 	}
 	var request receiptsRequest
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxReceiptsBody))
