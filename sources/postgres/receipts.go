@@ -39,7 +39,7 @@ func (src *Source) SaveReceipts(ctx context.Context, list []core.Receipt) ([]cor
 	}
 	err := src.transact(ctx, src.work, "save receipts", func(tx pgx.Tx) error {
 		clear(written)
-		if _, err := tx.Exec(ctx, bounded); err != nil {
+		if _, err := tx.Exec(ctx, bounded+`; SELECT `+durable); err != nil {
 			return err
 		}
 		rows, err := tx.Query(ctx, text, columns[0], columns[1], columns[2], columns[3])
@@ -252,7 +252,7 @@ func (src *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) 
 	}
 	var begun time.Time
 	err = src.transact(ctx, src.work, "clean receipts", func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, bounded); err != nil {
+		if _, err := tx.Exec(ctx, unhurried); err != nil {
 			return err
 		}
 		begun = time.Now()
