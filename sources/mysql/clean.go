@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/connectd/connectd/core"
@@ -153,8 +154,13 @@ func (src *Source) removeDue(ctx context.Context, tx *sql.Tx, due map[int64]kind
 }
 
 // removeRows removes rows that are locked, with their history. The ids of those that have a receipt are kept beside the
-// receipts.
+// receipts. The rows are joined to a table of their numbers: a list that has most of a small table would be answered by
+// reading all of it, and waiting for the rows that others have locked.
 func (src *Source) removeRows(ctx context.Context, tx *sql.Tx, seqs []int64) error {
+	numbers := make([]string, len(seqs))
+	for i, seq := range seqs {
+		numbers[i] = fmt.Sprintf(`SELECT %d connectd_seq`, seq)
+	}
 	for _, st := range []struct {
 		what, text string
 		args       []any
@@ -162,7 +168,7 @@ func (src *Source) removeRows(ctx context.Context, tx *sql.Tx, seqs []int64) err
 		{"keep the ids of those that have a receipt", `INSERT INTO {cleaned} (tbl, command_id, at) SELECT {tbl}, ` + command + `, {now} FROM ` + bySeq + ` WHERE {order} IN ` + list(seqs) +
 			` AND (SELECT 1 FROM (SELECT command_id connectd_command FROM {receipt}) r WHERE connectd_command = ` + command + ` LIMIT 1) = 1
 			ON DUPLICATE KEY UPDATE {cleaned}.at = {now}`, nil},
-		{"remove rows", `DELETE {table} FROM ` + bySeq + ` WHERE {order} IN ` + list(seqs), nil},
+		{"remove rows", `DELETE {table} FROM (` + strings.Join(numbers, ` UNION ALL `) + `) v STRAIGHT_JOIN ` + bySeq + ` ON {order} = connectd_seq`, nil},
 		{"remove their history", `DELETE FROM {attempt} WHERE tbl = ? AND seq IN ` + list(seqs), []any{src.s.table.name}},
 	} {
 		if _, err := tx.ExecContext(ctx, src.text.fill(st.text), st.args...); err != nil {

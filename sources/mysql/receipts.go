@@ -203,12 +203,30 @@ func (src *Source) places(ctx context.Context, q querier, commands []string) (ma
 		if ids == nil {
 			continue
 		}
-		if err := look(core.RowThere, `SELECT {id.text}, 0 FROM {table} WHERE {id} IN `+places(len(ids)), ids); err != nil {
+		err = look(core.RowThere, `SELECT {id.text}, 0 FROM {table} WHERE {id} IN `+places(len(ids)), ids)
+		for i := 0; isForeignText(err) && i < len(ids); i++ { // each alone, to pass over the one
+			if one := look(core.RowThere, `SELECT {id.text}, 0 FROM {table} WHERE {id} = ?`, ids[i:i+1]); one != nil && !isForeignText(one) {
+				return nil, fmt.Errorf("look up a row: %w", one)
+			}
+		}
+		if err != nil && !isForeignText(err) {
 			return nil, fmt.Errorf("look up rows: %w", err)
 		}
 	}
 	return found, nil
 }
+
+// isForeignText tells that an id cannot be compared with the column's, whose character set has not its characters.
+func isForeignText(err error) bool {
+	return slices.Contains([]uint16{illegalMix, illegalMixOfMany, cannotConvert}, number(err))
+}
+
+// The servers' numbers for that.
+const (
+	illegalMix       = 1267
+	illegalMixOfMany = 1271
+	cannotConvert    = 3854
+)
 
 // CleanReceipts removes receipts that nobody needs any more.
 func (src *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) (core.CleanedReceipts, error) {

@@ -16,6 +16,10 @@ var _ core.Books = (*Source)(nil)
 // table, and from working on when nobody waits for it any more.
 const bounded = `SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '5s'`
 
+// unhurried is bounded for what may be undone by a crash of the server: what was removed is there again then, and not
+// counted. So no lock is held until the log is on disk, nor until a replica has it.
+const unhurried = bounded + `; SET LOCAL synchronous_commit = off`
+
 // cleaner finds one row if the owner holds the lease of partition 0: table, owner. The lease is not locked, so that the
 // worker's own steps do not wait.
 const cleaner = `SELECT 1 FROM {connectd_lease} WHERE tbl = $1::text AND part = 0 AND owner = $2::text AND lease_until > {now}`
@@ -32,7 +36,7 @@ func (src *Source) Clean(ctx context.Context, req core.CleanRequest) (core.Clean
 	}
 	var begun time.Time
 	err = src.transact(ctx, src.work, "clean", func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, bounded); err != nil {
+		if _, err := tx.Exec(ctx, unhurried); err != nil {
 			return err
 		}
 		begun = time.Now()

@@ -39,7 +39,7 @@ func (src *Source) SaveReceipts(ctx context.Context, list []core.Receipt) ([]cor
 	}
 	err := src.transact(ctx, src.work, "save receipts", func(tx pgx.Tx) error {
 		clear(written)
-		if _, err := tx.Exec(ctx, bounded); err != nil {
+		if _, err := tx.Exec(ctx, bounded+`; SELECT `+durable); err != nil {
 			return err
 		}
 		rows, err := tx.Query(ctx, text, columns[0], columns[1], columns[2], columns[3])
@@ -171,58 +171,39 @@ func (src *Source) places(ctx context.Context, commands []string) (map[string]pl
 	if err != nil {
 		return nil, err
 	}
-	there := func(rows pgx.Rows) error {
+	values, kind := src.ids(commands)
+	err = src.run(ctx, src.work, "look up rows", func(q querier) error {
+		rows, err := q.Query(ctx, src.text.fill(`SELECT {id}::text FROM {table} WHERE {id} = ANY ($1::text[]::`+kind+`[])`), values)
+		if err != nil {
+			return err
+		}
 		var id string
-		_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
+		_, err = pgx.ForEachRow(rows, []any{&id}, func() error {
 			if _, asked := places[id]; asked {
 				places[id] = place{row: core.RowThere}
 			}
 			return nil
 		})
 		return err
-	}
-	values, kind, atOnce := src.ids(commands)
-	if atOnce {
-		err = src.run(ctx, src.work, "look up rows", func(q querier) error {
-			rows, err := q.Query(ctx, src.text.fill(`SELECT {id}::text FROM {table} WHERE {id} = ANY ($1::text[]::`+kind+`[])`), values)
-			if err != nil {
-				return err
-			}
-			return there(rows)
-		})
-		return places, err
-	}
-	for _, id := range commands {
-		err := src.run(ctx, src.work, "look up a row", func(q querier) error {
-			rows, err := q.Query(ctx, src.text.fill(`SELECT {id}::text FROM {table} WHERE `)+src.byID(`$1`), id)
-			if err == nil {
-				err = there(rows)
-			}
-			if err != nil && noRow(err) {
-				return nil
-			}
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return places, nil
+	})
+	return places, err
 }
 
 // canonical is a uuid as the server writes it; a row's id has that form wherever it is sent.
 var canonical = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// ids are the commands that may be ids, and the type to give them. One text that is no value of the type would fail the whole
-// statement, so that ids of a type that is not known here are looked up one by one.
-func (src *Source) ids(commands []string) (values []string, kind string, atOnce bool) {
+// ids are the commands that may be ids, and the type to give them: one text that is no value of the type would fail the
+// whole statement.
+func (src *Source) ids(commands []string) (values []string, kind string) {
 	kind = src.s.found[src.s.cols.ID].kind
 	bits := map[string]int{"smallint": 16, "integer": 32, "bigint": 64}[kind]
 	switch {
-	case kind == "text" || kind == "character varying":
-		return commands, "text", true
+	case kind == "character varying":
+		return commands, "text"
+	case kind == "character":
+		return commands, "bpchar" // the other name has a length, of one
 	case kind != "uuid" && bits == 0:
-		return nil, "", false
+		return commands, kind
 	}
 	values = []string{}
 	for _, id := range commands {
@@ -234,7 +215,7 @@ func (src *Source) ids(commands []string) (values []string, kind string, atOnce 
 			values = append(values, id)
 		}
 	}
-	return values, kind, true
+	return values, kind
 }
 
 // CleanReceipts removes receipts that nobody needs any more.
@@ -271,7 +252,7 @@ func (src *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) 
 	}
 	var begun time.Time
 	err = src.transact(ctx, src.work, "clean receipts", func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, bounded); err != nil {
+		if _, err := tx.Exec(ctx, unhurried); err != nil {
 			return err
 		}
 		begun = time.Now()
