@@ -93,6 +93,7 @@ func benchmarkServers(b *testing.B, p programs, r *report) {
 		{"postgres-drain", "PostgreSQL drains of 100k rows", benchmarkPostgresDrain},
 		{"postgres-large", "PostgreSQL drains of 1M rows", benchmarkPostgresLarge},
 		{"postgres-clean", "PostgreSQL drain beside the cleaner", benchmarkPostgresClean},
+		{"postgres-audit", "PostgreSQL audit of 1M rows", benchmarkPostgresAudit},
 		{"postgres-wal", "PostgreSQL relay's WAL", benchmarkPostgresWAL},
 		{"postgres-snapshot", "PostgreSQL beside a held snapshot", benchmarkPostgresSnapshot},
 		{"postgres-producers", "PostgreSQL producers beside the relay", benchmarkPostgresProducers},
