@@ -47,11 +47,12 @@ func beginAudit(ctx context.Context, conn *sql.Conn, req core.AuditRequest) erro
 	if err := conn.QueryRowContext(ctx, `SELECT VERSION()`).Scan(&version); err != nil {
 		return err
 	}
-	limit := fmt.Sprintf(`SET SESSION max_execution_time = %d`, max(req.Timeout.Milliseconds(), 1))
+	// MySQL stores the union before it sorts it; beyond this size it does so on disk.
+	limit := fmt.Sprintf(`SET SESSION max_execution_time = %d, tmp_table_size = 536870912`, max(req.Timeout.Milliseconds(), 1))
 	if strings.Contains(version, "MariaDB") {
 		limit = fmt.Sprintf(`SET SESSION max_statement_time = %f`, req.Timeout.Seconds())
 	}
-	for _, text := range []string{limit, `SET SESSION sort_buffer_size = 16777216`, `SET TRANSACTION ISOLATION LEVEL REPEATABLE READ`, `START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY`} {
+	for _, text := range []string{limit, `SET SESSION sort_buffer_size = 67108864`, `SET TRANSACTION ISOLATION LEVEL REPEATABLE READ`, `START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY`} {
 		if _, err := conn.ExecContext(ctx, text); err != nil {
 			return fmt.Errorf("take a snapshot: %w", err)
 		}
@@ -68,9 +69,9 @@ func (src *Source) auditSQL(req core.AuditRequest) (layout.AuditSQL, error) {
 	}
 	q := layout.AuditSQL{
 		Big:      `SQL_BIG_RESULT`,
-		Rows:     `SELECT ` + command + ` AS v, ` + entry + ` AS k FROM {table} WHERE {id} IS NOT NULL`,
-		Cleaned:  fmt.Sprintf(`SELECT command_id AS v, %d AS k FROM {cleaned} WHERE tbl = {tbl}`, layout.CleanedEntry),
-		Receipts: fmt.Sprintf(`SELECT command_id AS v, CASE status WHEN 'done' THEN %d ELSE %d END AS k FROM {receipt}`, layout.DoneEntry, layout.ReceiptEntry),
+		Rows:     `SELECT ` + bytewise(`{id.text}`) + ` AS v, ` + entry + ` AS k FROM {table} WHERE {id} IS NOT NULL`,
+		Cleaned:  fmt.Sprintf(`SELECT `+bytewise(`command_id`)+` AS v, %d AS k FROM {cleaned} WHERE tbl = {tbl}`, layout.CleanedEntry),
+		Receipts: fmt.Sprintf(`SELECT `+bytewise(`command_id`)+` AS v, CASE status WHEN 'done' THEN %d ELSE %d END AS k FROM {receipt}`, layout.DoneEntry, layout.ReceiptEntry),
 		States:   `SELECT {state}, COUNT(*) FROM {table} GROUP BY {state}`,
 		Ledger:   `SELECT CAST(COALESCE(SUM(count), 0) AS SIGNED) FROM {ledger} WHERE tbl = {tbl}`,
 		Tables:   `SELECT COUNT(*) FROM {outbox}`,
@@ -90,17 +91,17 @@ func (src *Source) auditSQL(req core.AuditRequest) (layout.AuditSQL, error) {
 	value, key := `(`+req.Events.Command+"\n)", quote(req.Events.Key)
 	if req.Events.Join != "" {
 		value = key
-		q.Links = `SELECT COALESCE(` + asText(quote(req.Events.Join)) + src.text.fill(`, CONCAT('(none) of row ', `+command+`)) AS v, `) +
+		q.Links = `SELECT COALESCE(` + bytewise(quote(req.Events.Join)) + src.text.fill(`, CONCAT('(none) of row ', `+bytewise(`{id.text}`)+`)) AS v, `) +
 			fmt.Sprintf(`%d AS k FROM %s`, layout.RowEntry, src.s.table.quoted())
 	}
-	q.Events = fmt.Sprintf(`SELECT COALESCE(%s, CONCAT('(none) of event ', %s)) AS v, %d AS k FROM %s`, asText(value), asText(key), layout.EventEntry, table.quoted())
+	q.Events = fmt.Sprintf(`SELECT COALESCE(%s, CONCAT('(none) of event ', %s)) AS v, %d AS k FROM %s`, bytewise(value), bytewise(key), layout.EventEntry, table.quoted())
 	if req.Events.Where != "" {
 		q.Events += " WHERE (" + req.Events.Where + "\n)"
 	}
 	return q, nil
 }
 
-// asText writes an expression as text that is compared byte by byte.
-func asText(expression string) string {
-	return `CONVERT(` + expression + ` USING utf8mb4) COLLATE utf8mb4_bin`
+// bytewise writes an expression as the bytes of its text, which is the quickest to sort too.
+func bytewise(expression string) string {
+	return `CAST(CONVERT(` + expression + ` USING utf8mb4) AS BINARY)`
 }
