@@ -67,7 +67,7 @@ func RunAudit(ctx context.Context, req core.AuditRequest, q AuditSQL, ask Ask) (
 			req.Progress(step.what)
 		}
 		if err := step.run(ctx); err != nil {
-			return core.Audit{}, fmt.Errorf("audit: %s: %w", step.what, err)
+			return core.Audit{}, fmt.Errorf("%s: %w", step.what, err)
 		}
 	}
 	audit.Took = time.Since(audit.At)

@@ -36,7 +36,7 @@ func (src *Source) Audit(ctx context.Context, req core.AuditRequest) (core.Audit
 			return err
 		}
 		audit, err = layout.RunAudit(ctx, req, q, func(ctx context.Context, query string, row func(func(...any) error) error) error {
-			rows, err := tx.Query(ctx, query)
+			rows, err := tx.Query(ctx, query, pgx.QueryExecModeExec) // which takes one statement: none of the rule's ends the transaction
 			if err != nil {
 				return err
 			}

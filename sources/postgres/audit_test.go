@@ -65,12 +65,18 @@ func TestAnAuditWritesNothing(t *testing.T) {
 	execute(t, `CREATE TABLE `+schema+`.events (id text)`)
 	execute(t, `INSERT INTO `+schema+`.events VALUES ('a')`)
 	execute(t, `CREATE FUNCTION `+schema+`.spoil(x text) RETURNS text LANGUAGE sql AS 'DELETE FROM `+schema+`.events RETURNING id'`)
+	// The simple protocol would take several statements at once.
+	cfg.DSN = modes["simple"](t)
 	src := open(t, cfg)
 	req := core.AuditRequest{Events: &core.Events{Table: schema + ".events", Key: "id", Command: schema + ".spoil(id)"}, ReceiptWithin: core.Forever, Lease: time.Second, Timeout: time.Minute}
 	if _, err := src.Audit(t.Context(), req); err == nil || !strings.Contains(err.Error(), "read-only") {
 		t.Errorf("the error is %v", err)
 	}
-	req.Events.Command = "id"
+	req.Events.Command, req.Events.Where = "id", "true)) x; COMMIT; DELETE FROM "+schema+".events; SELECT 0 FROM (SELECT 1 WHERE (true"
+	if _, err := src.Audit(t.Context(), req); err == nil || !strings.Contains(err.Error(), "multiple commands") {
+		t.Errorf("the error is %v", err)
+	}
+	req.Events.Where = ""
 	if a, err := src.Audit(t.Context(), req); err != nil || a.Findings() != 2 {
 		t.Errorf("the event is gone: %+v, %v", a, err)
 	}

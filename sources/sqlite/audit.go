@@ -21,7 +21,7 @@ func (src *Source) Audit(ctx context.Context, req core.AuditRequest) (core.Audit
 	db.SetMaxOpenConns(1)
 	audit, err := src.audit(ctx, db, req)
 	if err != nil {
-		return audit, fmt.Errorf("sqlite: %w", err)
+		return audit, fmt.Errorf("sqlite: audit: %w", err)
 	}
 	return audit, nil
 }
@@ -29,11 +29,11 @@ func (src *Source) Audit(ctx context.Context, req core.AuditRequest) (core.Audit
 func (src *Source) audit(ctx context.Context, db *sql.DB, req core.AuditRequest) (core.Audit, error) {
 	// What is sorted may be larger than memory.
 	if _, err := db.ExecContext(ctx, `PRAGMA temp_store = FILE`); err != nil {
-		return core.Audit{}, fmt.Errorf("audit: have temporary files: %w", err)
+		return core.Audit{}, fmt.Errorf("have temporary files: %w", err)
 	}
 	tx, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true}) // one snapshot
 	if err != nil {
-		return core.Audit{}, fmt.Errorf("audit: begin: %w", err)
+		return core.Audit{}, fmt.Errorf("begin: %w", err)
 	}
 	defer tx.Rollback()
 	return layout.RunAudit(ctx, req, src.auditSQL(req), func(ctx context.Context, query string, row func(func(...any) error) error) error {
