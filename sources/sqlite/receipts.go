@@ -153,27 +153,31 @@ func (src *Source) places(ctx context.Context, q asker, commands []string) (map[
 		{core.RowThere, `SELECT CAST({id} AS TEXT), 0 FROM {table} WHERE {id} IN (SELECT value FROM json_each(?1) WHERE ?2 <> '')
 			UNION ALL SELECT CAST({id} AS TEXT), 0 FROM {table} WHERE {id} IN (SELECT CAST(value AS BLOB) FROM json_each(?1))`},
 	} {
-		rows, err := q.QueryContext(ctx, src.text.fill(look.text), list, src.s.table)
-		if err != nil {
-			return nil, err
-		}
-		for rows.Next() {
-			var id string
-			var since int64
-			if err := rows.Scan(&id, &since); err != nil {
-				rows.Close()
-				return nil, err
-			}
-			if _, asked := places[id]; asked {
-				places[id] = place{look.row, milliseconds(since)}
-			}
-		}
-		rows.Close()
-		if err := rows.Err(); err != nil {
+		if err := find(ctx, q, places, look.row, src.text.fill(look.text), list, src.s.table); err != nil {
 			return nil, err
 		}
 	}
 	return places, nil
+}
+
+// find notes the rows that a query finds, among those that were asked for.
+func find(ctx context.Context, q asker, places map[string]place, row core.RowPlace, query string, args ...any) error {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id string
+		var since int64
+		if err := rows.Scan(&id, &since); err != nil {
+			return err
+		}
+		if _, asked := places[id]; asked {
+			places[id] = place{row, milliseconds(since)}
+		}
+	}
+	return rows.Err()
 }
 
 // CleanReceipts removes receipts that nobody needs any more.
