@@ -45,7 +45,7 @@ func (src *Source) SaveReceipts(ctx context.Context, list []core.Receipt) ([]cor
 		if err != nil {
 			return err
 		}
-		kept, err := src.receipts(ctx, tx, `(command_id, consumer) IN (SELECT value ->> 'Command', value ->> 'Consumer' FROM json_each(?))`, keys)
+		kept, err := src.receiptsWhere(ctx, tx, `(command_id, consumer) IN (SELECT value ->> 'Command', value ->> 'Consumer' FROM json_each(?))`, keys)
 		if err != nil {
 			return err
 		}
@@ -68,8 +68,8 @@ type storedReceipt struct {
 	age time.Duration
 }
 
-// receipts reads those of a condition, which may end with an order and a limit.
-func (src *Source) receipts(ctx context.Context, q asker, where string, args ...any) ([]storedReceipt, error) {
+// receiptsWhere reads those of a condition, which may end with an order and a limit.
+func (src *Source) receiptsWhere(ctx context.Context, q asker, where string, args ...any) ([]storedReceipt, error) {
 	rows, err := q.QueryContext(ctx, `SELECT command_id, consumer, status, coalesce(result_ref, ''), at, coalesce(`+nowMS+` - at, 0) FROM connectd_receipt WHERE `+where, args...)
 	if err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func (src *Source) receiptPage(ctx context.Context, command string, after core.R
 		where += ` AND command_id = ?4`
 		args = append(args, command)
 	}
-	list, err := src.receipts(ctx, tx, where+` ORDER BY command_id, consumer LIMIT ?3`, args...)
+	list, err := src.receiptsWhere(ctx, tx, where+` ORDER BY command_id, consumer LIMIT ?3`, args...)
 	if err != nil || len(list) == 0 {
 		return nil, nil, err
 	}
