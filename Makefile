@@ -8,15 +8,22 @@ LINTER  := $(GO) tool -modfile='$(CURDIR)/.ci/tools/go.mod' golangci-lint
 EXAMPLE := examples/custom-sink
 # The simulation's runs, each with another seed.
 SEEDS   ?= 20000
-# How long real daemons and sinks are killed at random.
+# How long things are broken at random with each pair of a source and a sink, of which there are nine; SEED repeats the
+# schedule of a run, and PAIRS names some of the pairs, as sqlite-file,postgres-kafka.
 CHAOS   ?= 5m
-# How often each figure of `make bench` is taken, and a file for them as JSON. LARGE=1 drains five million rows too.
+SEED    ?= 0
+PAIRS   ?=
+# How often each figure of `make bench` is taken. LARGE=1 drains five million rows too.
 ROUNDS  ?= 5
+# A file for the figures of `make bench`, as JSON, or for what `make chaos` and `make scale` saw, as Markdown.
 REPORT  ?=
 LARGE   ?=
+# One table of `make scale` instead of all, and a look at small sizes.
+PART    ?=
+QUICK   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test lint format bench chaos generate
+.PHONY: help demo build test lint format bench scale chaos generate
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,9 +54,15 @@ bench: ## the figures of docs/benchmarks.md, in ROUNDS rounds, with real servers
 	scripts/services.sh run $(GO) test -run '^$$' -bench '^BenchmarkGoals$$' -benchtime $(ROUNDS)x -timeout 2h ./cmd/connectd/bench \
 		-report '$(abspath $(REPORT))' $(if $(LARGE),-large)
 
-chaos: ## long runs that break things at random: the engine's simulation with SEEDS seeds, processes for CHAOS
+scale: ## how cost grows, in 20 minutes, with real servers; REPORT=docs/scaling.md writes it there, PART=NAME does one table, QUICK=1 less of each
+	scripts/services.sh run $(GO) test -run '^$$' -bench '^BenchmarkScale$$/^$(PART)' -benchtime 1x -timeout 40m ./cmd/connectd/bench \
+		-page '$(abspath $(REPORT))' $(if $(QUICK),-quick)
+
+chaos: ## break things at random: the engine's simulation with SEEDS seeds, then nine real fleets, for CHAOS each; REPORT=FILE
 	$(GO) test -count=1 -timeout 2h -run '^TestSimulation$$' ./core/engine -sim.seeds $(SEEDS)
-	$(GO) test -count=1 -timeout 2h -v -run '^TestChaos$$' ./cmd/connectd -chaos $(CHAOS)
+	CONNECTD_TEST_SERVICES=1 CONNECTD_TEST_SERVICES_SH='$(CURDIR)/scripts/services.sh' \
+		$(GO) test -race -count=1 -timeout 24h -v -run '^TestFaults$$' ./cmd/connectd/chaos \
+		-chaos.time $(CHAOS) -chaos.seed $(SEED) -chaos.pairs '$(PAIRS)' -report '$(abspath $(REPORT))'
 
 generate: ## the generated code
 	$(GO) generate ./...

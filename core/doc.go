@@ -23,5 +23,5 @@
 // repetition bears a mark, Record.PossibleDuplicate.
 //
 // Package engine has the rules, package memory both ends in memory, packages sources/... and sinks/... the real ones;
-// package outbox is what the sources share.
+// package layout is what the sources share.
 package core

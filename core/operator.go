@@ -22,6 +22,11 @@ type Operator interface {
 	// Workers and Leases show who is there and who holds what.
 	Workers(ctx context.Context) ([]WorkerInfo, error)
 	Leases(ctx context.Context) ([]LeaseInfo, error)
+	// Queue tells what a pending row waits behind. Earlier rows of its key hold it back when they are pending or in one
+	// of the states held; without any, rows have no order and no key is looked at.
+	Queue(ctx context.Context, row RowInfo, held ...State) (Queue, error)
+	// Trace tells what is known of an id besides its row, which need not be there.
+	Trace(ctx context.Context, id string) (Trace, error)
 	// Retry turns a dead row into a pending, due one with attempts 0. ReleaseRow turns a held row into a pending one
 	// (Release is what a Source does to a lease). Skip settles a dead or held row as skipped. Each returns ErrNoRow, or a *StateError when the row was not in
 	// such a state; by names who did it, for the history.
@@ -57,7 +62,8 @@ type Lag struct {
 // Holdup is what keeps rows from being sent in commit order, in sources that can keep it. Such a source has a method
 // HeldBack(context.Context) (*Holdup, error), which returns nil when nothing does.
 type Holdup struct {
-	Rows int64 // pending rows that wait
+	Rows  int64 // pending rows that wait
+	After int64 // they are those with a seq above this
 	// Holder says whose transaction it is and, where the server tells, since when it runs, for people; For is how long it has
 	// run, or has been seen.
 	Holder string
@@ -100,7 +106,8 @@ type RowInfo struct {
 // MaxHistory bounds a row's attempt history; the oldest entries go first.
 const MaxHistory = 50
 
-// Attempt is one entry of a row's history: failed sends, takeovers that buried or held it, and operators' changes.
+// Attempt is one entry of a row's history: failed sends, takeovers that buried or held it (see Interrupted), and
+// operators' changes.
 type Attempt struct {
 	At time.Time
 	// Deliveries is the send's own number; 0 for a record that the engine refused without sending it.
@@ -128,7 +135,7 @@ type LeaseInfo struct {
 	Part     int
 	Owner    string // "": free
 	Epoch    int64
-	Left     time.Duration // until the deadline; negative: expired
+	Left     time.Duration // until the deadline; negative: since when it is expired or free; 0: free and never leased
 	InFlight int           // rows announced
 }
 

@@ -199,6 +199,7 @@ func TestAnAnswerMustAddUp(t *testing.T) {
 	}
 }
 
+// An error that is not known by its wrapping: https://github.com/JasperFx/wolverine/issues/3766
 func TestErrorsKeepTheirMeaning(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -209,6 +210,8 @@ func TestErrorsKeepTheirMeaning(t *testing.T) {
 		{core.ErrNotSent, core.ErrNotSent, []error{core.ErrSinkDied}},
 		{context.DeadlineExceeded, context.DeadlineExceeded, []error{core.ErrNotSent}},
 		{context.Canceled, context.Canceled, []error{core.ErrNotSent}},
+		{fmt.Errorf("broker 7: %w", fmt.Errorf("no connection: %w", core.ErrNotSent)), core.ErrNotSent, []error{core.ErrSinkDied}},
+		{fmt.Errorf("broker 7: %w", context.DeadlineExceeded), context.DeadlineExceeded, []error{core.ErrNotSent}},
 		// Not even a plugin that says so can make us believe that it died or was never asked.
 		{core.ErrSinkDied, nil, []error{core.ErrNotSent, core.ErrSinkDied}},
 	} {
@@ -294,6 +297,7 @@ func TestTheRestOfTheInterfaceCrossesToo(t *testing.T) {
 
 // TestASinkWithoutHealthIsNotHealthy: a method that is left out says nothing about the destination, while Open and Close
 // may be left out because there is nothing to do.
+// Plugins built before a method was there: https://github.com/ConduitIO/conduit/issues/1999
 func TestASinkWithoutHealthIsNotHealthy(t *testing.T) {
 	bare := NewClient(connect(t, func(s *grpc.Server) {
 		proto.RegisterSinkServer(s, proto.UnimplementedSinkServer{})

@@ -14,6 +14,7 @@ Real PostgreSQL, PgBouncer, MySQL, MariaDB, RabbitMQ and Apache Kafka for the te
   scripts/services.sh stop NAME        end one in good order, as for a restart
   scripts/services.sh kill NAME        let one crash: every process of it gets SIGKILL
   scripts/services.sh start NAME       start it again, on the same port and the same data
+  scripts/services.sh clock SECONDS    let the clock of databases that were started with one of their own jump
   scripts/services.sh rabbitmqctl ...  RabbitMQ's own tool
 
 NAME is one of: postgres pgbouncer mysql mariadb rabbitmq kafka. On Debian and Ubuntu what is missing, about 200 MB the
@@ -25,6 +26,7 @@ their logs in .services/log. Each clone has a set of its own. Variables that cha
   CONNECTD_SERVICES_DIR     the folder for logs and for what is up, instead of .services
   CONNECTD_SERVICES_CACHE   the folder for what is fetched
   CONNECTD_SERVICES_TLS     a folder with cert.pem and key.pem: MySQL and MariaDB have that certificate and demand TLS
+  CONNECTD_SERVICES_CLOCK   seconds, as +600 or -0.5: PostgreSQL and MariaDB have a clock that is so far off
   CONNECTD_SERVICES_OWNER   a process: the set that `up` makes is removed some time after this has ended
 USAGE
 }
@@ -42,6 +44,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)/services
 . "$here/processes.sh"
 # shellcheck source=services/databases.sh
 . "$here/databases.sh"
+# shellcheck source=services/clock.sh
+. "$here/clock.sh"
 # shellcheck source=services/brokers.sh
 . "$here/brokers.sh"
 
@@ -51,6 +55,7 @@ up() {
 	lock
 	trap interrupted INT TERM HUP
 	open_set
+	[[ ! ${CONNECTD_SERVICES_CLOCK:-} || -e $home/clock ]] || set_clock "$CONNECTD_SERVICES_CLOCK"
 	for each in $names; do
 		alive "$each" || mine+=("$each")
 		bring_up "$each" &
@@ -86,10 +91,12 @@ bring_up() { # NAME
 	else
 		[[ -e $home/$1/created ]] || create "$1"
 		end KILL 0 "$1" # it may have died without us
+		own_clock
 		spawn "$1"
 	fi
 	doing="started"
 	answers "$1"
+	echo "$version" >"$home/$1/version"
 	trap - EXIT
 	tenths=$(((${EPOCHREALTIME/[.,]/} - begin) / 100000))
 	say "$1" "$version on 127.0.0.1:$number, ${was:-$((tenths / 10)).$((tenths % 10)) s}"
@@ -155,8 +162,12 @@ env_lines() {
 	local each
 	find_set || fail "they are not up: scripts/services.sh up"
 	for each in "${ALL[@]}"; do
-		! alive "$each" || "${each}_env"
+		if alive "$each"; then
+			"${each}_env"
+			echo "CONNECTD_TEST_${each^^}_VERSION=$(<"$home/$each/version")"
+		fi
 	done
+	[[ ! -e $home/clock.version ]] || echo "CONNECTD_TEST_CLOCK=$(<"$home/clock.version")"
 	echo "CONNECTD_TEST_SERVICES_SH=$here.sh"
 }
 
@@ -240,6 +251,10 @@ main() {
 		run "$@"
 		;;
 	stop | kill | start) one "$command" "$@" ;;
+	clock)
+		{ find_set && [[ -e $home/clock ]]; } || fail "no server has a clock of its own: CONNECTD_SERVICES_CLOCK"
+		set_clock "${1:-}"
+		;;
 	rabbitmqctl)
 		{ find_set && alive rabbitmq; } || fail "rabbitmq is not up"
 		set_user rabbitmq

@@ -106,7 +106,9 @@ connectors:
 		t.Errorf("%q is left, %v", left, err)
 	}
 	_, body2 := d.get("/api/v1/receipts?connector=orders&command=id-000001")
-	var got struct{ Receipts []struct{ Row, Status string } }
+	var got struct {
+		Receipts []struct{ Row, Status string }
+	}
 	if err := json.Unmarshal([]byte(body2), &got); err != nil || len(got.Receipts) != 1 || got.Receipts[0].Row != "cleaned" || got.Receipts[0].Status != "done" {
 		t.Errorf("%s, %v", body2, err)
 	}

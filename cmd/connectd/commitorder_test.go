@@ -41,6 +41,14 @@ func TestCommitOrderSaysWhatHoldsItBack(t *testing.T) {
 		_, body := d.get("/metrics")
 		return strings.Contains(body, `connectd_held_back_rows{connector="orders"} 1`), body
 	})
+	var e explanation
+	d.eventually("rows explain names the transaction", func() (bool, string) {
+		e = explained(t, dir, map[string]string{"SHOP_DSN": s.dsn}, "second")
+		return e.codes() == "open_transaction leased", fmt.Sprintf("%+v", e)
+	})
+	if r := e.Because[0]; r.Rows != 1 || !strings.Contains(r.Holder, "process ") || moment(t, "since", r.Since).IsZero() || !strings.Contains(e.Do, "let that transaction end") {
+		t.Errorf("%+v", e)
+	}
 	if got := to.arrived(); len(got) > 0 {
 		t.Errorf("%v arrived before the older transaction ended", got)
 	}

@@ -140,7 +140,7 @@ func TestRunRefusesTheFileSinksSettings(t *testing.T) {
 	}
 }
 
-// TestOneBadConnectorOfADirectoryDoesNotStopTheOthers (G11), but check fails.
+// TestOneBadConnectorOfADirectoryDoesNotStopTheOthers, but check fails: https://github.com/sequinstream/sequin/issues/2154
 func TestOneBadConnectorOfADirectoryDoesNotStopTheOthers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

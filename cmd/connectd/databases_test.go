@@ -200,8 +200,9 @@ func endToEnd(t *testing.T, s server) {
 	}
 }
 
-// checkArrivals holds what arrived against what was committed. Ids end in a number that rises with the commits of a key.
-func checkArrivals(t *testing.T, all []got, committed map[string]bool) {
+// checkArrivals holds what arrived against what was committed, and returns how many rows came more than once. Ids end in a
+// number that rises with the commits of a key.
+func checkArrivals(t *testing.T, all []got, committed map[string]bool) (repeats int) {
 	t.Helper()
 	seen, newest, marked := map[string]int{}, map[string]string{}, map[string]bool{}
 	for _, g := range all {
@@ -218,7 +219,6 @@ func checkArrivals(t *testing.T, all []got, committed map[string]bool) {
 		}
 		newest[g.key] = g.id
 	}
-	repeats := 0
 	for id, n := range seen {
 		if n > 1 {
 			repeats++
@@ -227,7 +227,13 @@ func checkArrivals(t *testing.T, all []got, committed map[string]bool) {
 			}
 		}
 	}
+	for id := range committed {
+		if seen[id] == 0 {
+			t.Errorf("row %s was committed and never arrived", id)
+		}
+	}
 	t.Logf("%d rows, %d of them more than once", len(seen), repeats)
+	return repeats
 }
 
 // producers commit rows until they are stopped: each has keys of its own and commits them one after another, beside the
@@ -292,9 +298,14 @@ func (p *producers) transaction(t *testing.T, s server, producer, n int) error {
 // stop ends the producers after a while in which one daemon is alone.
 func (p *producers) stop() (committed, rolledBack map[string]bool) {
 	time.Sleep(3 * time.Second) // longer than a lease
+	return p.end(), p.rolledBack
+}
+
+// end ends the producers at once.
+func (p *producers) end() (committed map[string]bool) {
 	close(p.done)
 	p.wg.Wait()
-	return p.committed, p.rolledBack
+	return p.committed
 }
 
 // password is the one in a DSN of the tests' servers.

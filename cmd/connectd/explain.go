@@ -4,28 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
-	"time"
 
 	"github.com/connectd/connectd/core"
 )
-
-// explanation says why a row is where it is, in JSON.
-type explanation struct {
-	Connector string   `json:"connector,omitempty"`
-	ID        string   `json:"id"`
-	State     string   `json:"state"`
-	Why       []string `json:"why"`
-	Do        string   `json:"do,omitempty"` // what a person can do, if anything
-}
 
 // rowsExplain explains each row.
 func rowsExplain(ctx context.Context, p *program, tables []table, req rowsRequest) error {
 	list := []explanation{}
 	var failed error
 	for _, id := range req.ids {
-		e, err := explain(ctx, tables, id, time.Now())
+		e, err := explain(ctx, tables, id)
 		if err != nil {
 			fmt.Fprintf(p.stderr, "connectd: %v\n", err)
 			failed = errReported
@@ -48,8 +36,8 @@ func rowsExplain(ctx context.Context, p *program, tables []table, req rowsReques
 			where = " (" + e.Connector + ")"
 		}
 		fmt.Fprintf(p.stdout, "%s%s: %s\n", line(e.ID, 512), where, e.State)
-		for _, why := range e.Why {
-			fmt.Fprintf(p.stdout, "  %s\n", why)
+		for _, r := range e.Because {
+			fmt.Fprintf(p.stdout, "  %s\n", r.Say)
 		}
 		if e.Do != "" {
 			fmt.Fprintf(p.stdout, "  what to do: %s\n", e.Do)
@@ -61,219 +49,183 @@ func rowsExplain(ctx context.Context, p *program, tables []table, req rowsReques
 const notFound = "not found"
 
 // explain looks at the row, and where it waits at what it waits for.
-func explain(ctx context.Context, tables []table, id string, now time.Time) (explanation, error) {
-	f, err := lookup(ctx, tables, id)
-	if errors.Is(err, core.ErrNoRow) {
-		return explanation{ID: id, State: notFound, Why: []string{
-			"No row has this id in the table of " + connectorNames(tables) + ".",
-			"Its transaction was rolled back or is still open, or it was published and cleaned up after the retention time.",
-		}}, nil
+func explain(ctx context.Context, tables []table, id string) (explanation, error) {
+	var f found
+	var q core.Queue
+	for range 3 { // the row and what is around it are read apart: it may move in between
+		var err error
+		f, err = lookup(ctx, tables, id)
+		if errors.Is(err, core.ErrNoRow) {
+			return explainMissing(ctx, tables, id)
+		}
+		if err != nil {
+			return explanation{}, err
+		}
+		if f.row.State != core.Pending {
+			break
+		}
+		if q, err = f.table.ops.Queue(ctx, f.row, f.table.holdsBack()...); err != nil {
+			return explanation{}, fmt.Errorf("%s: look at what is before row %s: %w", f.table.connector, id, err)
+		}
+		if f.row.Sending == (q.Sent != nil) {
+			break
+		}
 	}
-	if err != nil {
-		return explanation{}, err
-	}
-	e := explanation{Connector: f.table.connector, ID: id, State: stateText(f.row)}
+	e := explanation{Connector: f.table.connector, ID: f.row.ID, Seq: f.row.Seq, Partition: &f.row.Part, State: stateText(f.row)}
+	var err error
 	switch f.row.State {
 	case core.Published:
-		e.Why = []string{fmt.Sprintf("The sink confirmed it%s; %s.", at(f.row.PublishedAt), sends(sendCount(f.row)))}
+		explainPublished(ctx, f, &e)
 	case core.Skipped:
-		e.Why = []string{"It was given up" + byWhom(f.history) + " and will not be sent."}
+		explainSkipped(f, &e)
 	case core.Dead:
-		e.Why, e.Do = explainDead(f)
+		explainDead(f, &e)
 	case core.Held:
-		e.Why, e.Do = explainHeld(f)
+		explainHeld(f, &e)
 	case core.Pending:
-		e.Why, err = explainPending(ctx, f, now)
+		err = explainPending(ctx, f, q, &e)
 	default:
-		e.Why = []string{"connectd knows no such state, so it never looks at the row: something else wrote it."}
-		e.Do = "set its state to 'pending' to have it sent within a minute or two, or to 'skipped' to be done with it"
+		e.add(reason{Code: "unknown_state", Say: "connectd knows no such state, so it never looks at the row: something else wrote it."},
+			"set its state to 'pending' to have it sent within a minute or two, or to 'skipped' to be done with it")
 	}
 	return e, err
 }
 
-func explainDead(f found) (why []string, do string) {
-	switch n := len(f.history); {
-	case n > 0 && f.history[n-1].Refused() && sendCount(f.row) == 0:
-		why = []string{"It was refused without ever being sent" + reason(f) + "."}
-	case n > 0 && f.history[n-1].Refused():
-		why = []string{fmt.Sprintf("It was refused without being sent again after %s%s.", sends(sendCount(f.row)), reason(f))}
-	default:
-		why = []string{fmt.Sprintf("It failed for good after %s%s.", sends(sendCount(f.row)), reason(f))}
-	}
-	if f.row.Keyed && f.table.policy.Ordered {
-		if f.table.policy.BlockOnDead {
-			why = append(why, "Later rows of its key wait until it is retried or skipped (on_dead: block).")
-		} else {
-			why = append(why, "Later rows of its key go on without it (on_dead: continue).")
-		}
-	}
-	id := argument(f.row.ID)
-	return why, fmt.Sprintf("mend the cause, then connectd rows retry %s; or give it up: connectd rows skip %s", id, id)
-}
-
-func explainHeld(f found) (why []string, do string) {
-	why = []string{
-		"It may have been sent before, and on_uncertain: hold sends such rows only when a person says so" + reason(f) + ".",
-	}
-	if f.row.Keyed && f.table.policy.Ordered {
-		why = append(why, "Later rows of its key wait for it.")
-	}
-	id := argument(f.row.ID)
-	return why, fmt.Sprintf("look whether the destination has id %s; if not, connectd rows release %s; if so, connectd rows skip %s", id, id, id)
-}
-
-// argument writes an id as a word of a command that may be copied into a shell.
-func argument(id string) string {
-	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/@+="
-	printable := line(id, len(id)+1) == id
+// holdsBack are the states, besides pending, in which a row holds back the later ones of its key; none without order.
+func (t table) holdsBack() []core.State {
 	switch {
-	case id != "" && strings.Trim(id, plain) == "":
-		return id
-	case printable:
-		return "'" + strings.ReplaceAll(id, "'", `'\''`) + "'"
+	case !t.policy.Ordered:
+		return nil
+	case t.policy.BlockOnDead:
+		return []core.State{core.Held, core.Dead}
 	default:
-		return "- (and its id on standard input)"
+		return []core.State{core.Held}
 	}
 }
 
-// explainPending gives every reason that holds back a pending row.
-func explainPending(ctx context.Context, f found, now time.Time) ([]string, error) {
-	leases, err := f.table.ops.Leases(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("%s: read the leases: %w", f.table.connector, err)
-	}
-	workers, err := f.table.ops.Workers(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("%s: read the workers: %w", f.table.connector, err)
-	}
-	var lease core.LeaseInfo
-	if i := slices.IndexFunc(leases, func(l core.LeaseInfo) bool { return l.Part == f.row.Part }); i >= 0 {
-		lease = leases[i]
-	}
-	owned := lease.Owner != "" && lease.Left > 0
-	if f.row.Sending {
-		if owned {
-			return []string{fmt.Sprintf("Worker %s is sending it; its lease ends in %s unless it is renewed (%s).", lease.Owner,
-				span(lease.Left), stamp(now.Add(lease.Left)))}, nil
-		}
-		return []string{"A worker that is gone was sending it. The next worker takes it over and sends it again with the possible-duplicate mark" +
-			noWorker(workers, f.table.policy.Lease) + "."}, nil
-	}
-	var why []string
-	if f.row.AvailableAt.After(now) {
-		why = append(why, fmt.Sprintf("It is due at %s, in %s: it failed %s%s.", stamp(f.row.AvailableAt), span(f.row.AvailableAt.Sub(now)),
-			times(f.row.Attempts), reason(f)))
-	}
-	switch n := len(f.history); {
-	case n > 0 && (f.history[n-1].Code == "retry" || f.history[n-1].Code == "release"):
-		why = append(why, "It was put back"+byWhom(f.history)+".")
-	case len(why) == 0 && f.row.LastError != "":
-		why = append(why, fmt.Sprintf("Its last send failed, after %s%s. It is tried again.", sends(sendCount(f.row)), reason(f)))
-	}
-	before, err := ahead(ctx, f)
-	if err != nil {
-		return nil, err
-	}
-	if before != nil {
-		why = append(why, fmt.Sprintf("It waits behind row %d (id %s) of its key, which is %s%s.", before.Seq, line(before.ID, 128),
-			stateText(*before), dueText(*before, now)))
-	}
-	switch {
-	case !owned:
-		why = append(why, fmt.Sprintf("No worker has its partition (%d)%s.", f.row.Part, noWorker(workers, f.table.policy.Lease)))
-	case gateReason(workers, lease.Owner) != "":
-		why = append(why, fmt.Sprintf("Worker %s has its partition but cannot send: %s.", lease.Owner, gateReason(workers, lease.Owner)))
-	case len(why) == 0 || before == nil && !f.row.AvailableAt.After(now):
-		why = append(why, fmt.Sprintf("It is due, and worker %s has its partition (%d): it goes as soon as the rows before it are on their way.",
-			lease.Owner, f.row.Part))
-	}
-	return why, nil
-}
-
-// ahead returns the row that the row must wait for: the first unfinished one of its key, if that is an earlier one.
-func ahead(ctx context.Context, f found) (*core.RowInfo, error) {
-	if !f.row.Keyed || f.row.Key == "" || !f.table.policy.Ordered {
-		return nil, nil
-	}
-	states := []core.State{core.Pending, core.Held}
-	if f.table.policy.BlockOnDead {
-		states = append(states, core.Dead)
-	}
-	var first *core.RowInfo
-	for _, state := range states {
-		rows, err := f.table.ops.List(ctx, core.Filter{State: state, Key: f.row.Key, Limit: 1})
+// explainMissing says what can be known of an id that no row has.
+func explainMissing(ctx context.Context, tables []table, id string) (explanation, error) {
+	e := explanation{ID: id, State: notFound}
+	var cleaned int64
+	for _, t := range tables {
+		trace, err := t.ops.Trace(ctx, id)
 		if err != nil {
-			return nil, fmt.Errorf("%s: list the rows of key %q: %w", f.table.connector, f.row.Key, err)
+			return e, fmt.Errorf("%s: look for traces of row %s: %w", t.connector, id, err)
 		}
-		if len(rows) > 0 && rows[0].Seq < f.row.Seq && (first == nil || rows[0].Seq < first.Seq) {
-			first = &rows[0]
-		}
-	}
-	return first, nil
-}
-
-// noWorker adds, where it holds, that no worker lives.
-func noWorker(workers []core.WorkerInfo, lease time.Duration) string {
-	for _, w := range workers {
-		if w.Age < lease {
-			return ""
+		cleaned += trace.Cleaned
+		for _, r := range trace.Receipts {
+			e.Connector = t.connector
+			e.add(receipt(r), "")
 		}
 	}
-	return "; no worker is alive (is connectd run running?)"
-}
-
-func reason(f found) string {
-	code := ""
-	if n := len(f.history); n > 0 {
-		code = f.history[n-1].Code
-	}
+	names := connectorNames(tables)
 	switch {
-	case code == "" && f.row.LastError == "":
-		return ""
-	case f.row.LastError == "" || strings.HasPrefix(f.row.LastError, code):
-		return ": " + line(code+strings.TrimPrefix(f.row.LastError, code), core.MaxErrorText)
-	case code == "":
-		return ": " + line(f.row.LastError, core.MaxErrorText)
+	case len(e.Because) > 0:
+		e.Because = append([]reason{{Code: "cleaned", Say: "It was published, for a consumer has it; its row was cleaned up since."}}, e.Because...)
+	case cleaned == 0:
+		e.add(reason{Code: "never_committed", Say: "No row has this id in the table of " + names + ", and connectd has never removed one there: " +
+			"its transaction was rolled back or is still open, or the id is another."}, "look into the application's log for the transaction that was to write it")
 	default:
-		return ": " + line(code, 64) + ": " + line(f.row.LastError, core.MaxErrorText)
+		e.add(reason{Code: "unknown_id", Rows: cleaned, Say: fmt.Sprintf("No row has this id in the table of %s. Its transaction was rolled back or is still open, "+
+			"or it was published and cleaned up, as %s were.", names, counted(int(cleaned), "row"))}, "")
+	}
+	return e, nil
+}
+
+func receipt(r core.Receipt) reason {
+	who := "A consumer"
+	if r.Consumer != "" {
+		who = "Consumer " + line(r.Consumer, 64)
+	}
+	say := fmt.Sprintf("%s reported it %s%s", who, line(string(r.Status), 64), at(r.At))
+	if r.ResultRef != "" {
+		say += ", with result " + line(r.ResultRef, 200)
+	}
+	return reason{Code: "receipt", Say: say + ".", Receipt: &receiptFact{r.Consumer, string(r.Status), r.ResultRef, stamp(r.At)}}
+}
+
+func explainPublished(ctx context.Context, f found, e *explanation) {
+	n := sendCount(f.row)
+	e.add(reason{Code: "published", Since: stamp(f.row.PublishedAt), Send: n, Say: fmt.Sprintf("The sink confirmed it%s; %s.", at(f.row.PublishedAt), sends(n))}, "")
+	explainChange(f, e)
+	trace, err := f.table.ops.Trace(ctx, f.row.ID)
+	if err != nil {
+		// The user may lack the right to read the receipts; the row is published all the same.
+		e.add(reason{Code: "receipts_unreadable", Say: "Whether a consumer reported it cannot be read: " + line(err.Error(), 400) + "."}, "")
+		return
+	}
+	for _, r := range trace.Receipts {
+		e.add(receipt(r), "")
+	}
+	if len(trace.Receipts) == 0 && f.table.requireReceipt {
+		e.add(reason{Code: "no_receipt", Say: "No consumer has reported it, and until one does its row is kept (retention.require_receipt)."}, "")
 	}
 }
 
-func byWhom(history []core.Attempt) string {
-	if n := len(history); n > 0 && history[n-1].By != "" {
-		return " by " + line(history[n-1].By, 128) + at(history[n-1].At)
+// explainChange says who changed the row last, if a person did and nothing has happened since.
+func explainChange(f found, e *explanation) {
+	a, ok := lastEntry(f.history)
+	if !ok || !operatorsWord(a.Code) {
+		return
 	}
-	return ""
+	code, verb := past(a.Code), past(a.Code)
+	if a.Code == "skip" {
+		verb = "given up"
+	}
+	e.add(reason{Code: code, Since: stamp(a.At), By: a.By, Say: fmt.Sprintf("It was %s by %s%s.", verb, line(a.By, 128), at(a.At))}, "")
 }
 
-func at(t time.Time) string {
-	if t.IsZero() {
-		return ""
+func explainSkipped(f found, e *explanation) {
+	if explainChange(f, e); len(e.Because) == 0 {
+		e.add(reason{Code: "skipped", Say: "It was given up; who did that is not known."}, "")
 	}
-	return " at " + stamp(t)
+	if failure := lastError(f); failure != nil {
+		e.add(reason{Code: "failed_before", Error: failure, Say: "What had happened before" + failure.String() + "."}, "")
+	}
 }
 
-func dueText(r core.RowInfo, now time.Time) string {
-	if r.State == core.Pending && r.AvailableAt.After(now) {
-		return ", due in " + span(r.AvailableAt.Sub(now))
+func explainDead(f found, e *explanation) {
+	n, failure := sendCount(f.row), lastError(f)
+	a, _ := lastEntry(f.history)
+	r := reason{Code: "dead", Since: stamp(a.At), Send: n, Crashes: f.row.Crashes, Error: failure}
+	switch {
+	case a.Refused() && n == 0:
+		r.Say = "It was refused without ever being sent" + failure.String() + "."
+	case a.Refused():
+		r.Say = fmt.Sprintf("It was refused without being sent again after %s%s.", sends(n), failure)
+	case f.row.Crashes >= core.MaxCrashes:
+		r.Say = fmt.Sprintf("It was on its way in %d crashes or hangs, the last ones alone, so it is taken to be their cause%s.", f.row.Crashes, failure)
+	default:
+		r.Say = fmt.Sprintf("It failed for good after %s%s.", sends(n), failure)
 	}
-	return ""
+	id := argument(f.row.ID)
+	e.add(r, fmt.Sprintf("mend the cause, then connectd rows retry %s; or give it up: connectd rows skip %s", id, id))
+	switch {
+	case !f.row.Keyed || !f.table.policy.Ordered:
+	case f.table.policy.BlockOnDead:
+		e.add(reason{Code: "blocks_key", Say: "Later rows of its key wait until it is retried or skipped (on_dead: block)."}, "")
+	default:
+		e.add(reason{Code: "key_goes_on", Say: "Later rows of its key go on without it (on_dead: continue)."}, "")
+	}
 }
 
-func times(n int) string {
-	if n == 1 {
-		return "once"
+func explainHeld(f found, e *explanation) {
+	a, known := lastEntry(f.history)
+	r := reason{Code: "held", Send: sendCount(f.row), Crashes: f.row.Crashes, Error: lastError(f)}
+	r.Say = "It may have been sent, and on_uncertain: hold sends such a row again only when a person says so"
+	switch {
+	case !known:
+		r.Say += r.Error.String() + "."
+	case a.Duration > 0: // the worker lived to tell
+		r.Since, r.Worker = stamp(a.At.Add(-a.Duration)), &workerFact{Owner: a.By}
+		r.Say += fmt.Sprintf(": send %d, in a call of worker %s from %s on, ended without an answer after %s%s.", a.Deliveries, line(a.By, 64), r.Since, span(a.Duration), r.Error)
+	default:
+		r.Since = stamp(a.At)
+		r.Say += fmt.Sprintf(": in send %d, %s (found at %s by worker %s, which took over).", a.Deliveries, line(a.Message, core.MaxErrorText), r.Since, line(a.By, 64))
 	}
-	return fmt.Sprintf("%d times", n)
-}
-
-// sendCount is how often a row was or may have been sent. Its deliveries count refusals too, for they number the relay's
-// writes to the row.
-func sendCount(r core.RowInfo) int { return max(r.Deliveries-r.Refused, 0) }
-
-func sends(n int) string {
-	if n == 1 {
-		return "1 send"
+	id := argument(f.row.ID)
+	e.add(r, fmt.Sprintf("look whether the destination has id %s; if not, connectd rows release %s; if so, connectd rows skip %s", line(f.row.ID, 512), id, id))
+	if f.row.Keyed && f.table.policy.Ordered {
+		e.add(reason{Code: "blocks_key", Say: "Later rows of its key wait for it."}, "")
 	}
-	return fmt.Sprintf("%d sends known or possible", n)
 }

@@ -29,7 +29,9 @@ func midBatch(d *daemonProcess, dir string) {
 	})
 }
 
-// TestSIGTERMInMidBatchSendsNothingTwice: a deploy repeats nothing and exits 0 (J1, J2, J3).
+// TestSIGTERMInMidBatchSendsNothingTwice: a deploy repeats nothing and exits 0:
+// https://github.com/ConduitIO/conduit/issues/2519, https://github.com/pal-tamas/rask/pull/566,
+// https://github.com/Trendyol/go-pq-cdc/pull/149
 func TestSIGTERMInMidBatchSendsNothingTwice(t *testing.T) {
 	t.Parallel()
 	dir, s := slowShop(t, "")
@@ -59,6 +61,7 @@ func TestSIGTERMInMidBatchSendsNothingTwice(t *testing.T) {
 }
 
 // TestSecondSignalCutsTheDrainShort: what was on its way is unknown, and marked when it is sent again.
+// One signal is enough to drain, two to force the end: https://github.com/ConduitIO/conduit/issues/2519
 func TestSecondSignalCutsTheDrainShort(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -89,6 +92,8 @@ func TestSecondSignalCutsTheDrainShort(t *testing.T) {
 }
 
 // TestSecondDaemonTakesOver within a lease and a poll of the first one's death.
+// Rows that stay locked for hours after a kill: https://github.com/graphile/worker/issues/204,
+// https://github.com/graphile/worker/pull/374, https://github.com/JasperFx/wolverine/issues/565
 func TestSecondDaemonTakesOver(t *testing.T) {
 	t.Parallel()
 	dir, s := slowShop(t, "")

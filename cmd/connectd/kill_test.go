@@ -38,8 +38,9 @@ func sinksOf(t *testing.T, dir string) (pids []string) {
 	return pids
 }
 
-// TestKill9OfTheDaemonLosesNothing (I1, A21): no loss, order kept, repeats marked and no more than what was in flight. Its
-// sink ends at once, and what it left in the runtime directory goes with the next start.
+// TestKill9OfTheDaemonLosesNothing: no loss, order kept, repeats marked and no more than what was in flight. Its sink, in
+// mid-call and with nobody left to read what it logs, ends at once, and what it left in the runtime directory goes with the
+// next start: https://github.com/JasperFx/wolverine/issues/565, https://github.com/hashicorp/go-plugin/issues/114
 func TestKill9OfTheDaemonLosesNothing(t *testing.T) {
 	t.Parallel()
 	dir, runtime, s := killable(t)
@@ -79,7 +80,9 @@ func TestKill9OfTheDaemonLosesNothing(t *testing.T) {
 	stopsWithoutTraces(d, dir, runtime)
 }
 
-// TestKill9OfThePluginLosesNothing (I2, I3): it is started again and the daemon goes on; nothing of the dead one is left.
+// TestKill9OfThePluginLosesNothing: it is started again, by another client than the one whose process is gone, and the
+// daemon goes on; nothing of the dead one is left: https://github.com/hashicorp/go-plugin/issues/31,
+// https://github.com/raystack/optimus/issues/603, https://github.com/hashicorp/go-plugin/issues/305
 func TestKill9OfThePluginLosesNothing(t *testing.T) {
 	t.Parallel()
 	dir, runtime, s := killable(t)

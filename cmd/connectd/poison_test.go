@@ -63,7 +63,7 @@ func TestRecordThatHangsInCompanyIsBuriedAlone(t *testing.T) {
 		dead, published := s.count("dead"), s.count("published")
 		return dead == 1 && published == 29, fmt.Sprint(dead, published)
 	})
-	connectd(t, dir, "rows", "explain", "id-000007").want(t, 0, "failed for good", "crash: no answer within 250ms although the sink is healthy")
+	connectd(t, dir, "rows", "explain", "id-000007").want(t, 0, "in 6 crashes or hangs", "crash: no answer within 250ms although the sink is healthy")
 	connectd(t, dir, "rows", "show", "id-000007").want(t, 0, "state        dead", "crashes      6 of 6", "attempts     0")
 	var attempts int
 	if err := s.db.QueryRow("SELECT max(attempts) FROM outbox").Scan(&attempts); err != nil || attempts != 0 {

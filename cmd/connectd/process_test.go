@@ -88,37 +88,55 @@ func startDaemon(t *testing.T, dir string, env ...string) *daemonProcess {
 // startDaemonWith is startDaemon with more arguments.
 func startDaemonWith(t *testing.T, dir string, args []string, env ...string) *daemonProcess {
 	t.Helper()
+	return launch(t, dir, daemonCommand(t, args...), env...)
+}
+
+// daemonCommand is `connectd run` with more arguments.
+func daemonCommand(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return launch(t, dir, exec.Command(self, append([]string{"run", "--http", "127.0.0.1:0"}, args...)...), env...)
+	return exec.Command(self, append([]string{"run", "--http", "127.0.0.1:0"}, args...)...)
 }
 
 // launch starts a command that is or becomes the daemon.
 func launch(t *testing.T, dir string, cmd *exec.Cmd, env ...string) *daemonProcess {
 	t.Helper()
+	d, err := spawn(t, dir, cmd, env...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.end)
+	return d
+}
+
+// spawn is launch for whoever ends the daemon, from any goroutine.
+func spawn(t *testing.T, dir string, cmd *exec.Cmd, env ...string) (*daemonProcess, error) {
 	d := &daemonProcess{t: t, cmd: cmd, log: &buffer{}, exited: make(chan struct{})}
 	d.cmd.Dir, d.cmd.Stderr, d.cmd.Stdout = dir, d.log, d.log
 	d.cmd.Env = append(os.Environ(), env...)
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := d.cmd.Start(); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	go func() {
 		d.err = d.cmd.Wait()
 		close(d.exited)
 	}()
-	t.Cleanup(func() {
-		d.signal(syscall.SIGCONT)
-		d.signal(syscall.SIGKILL)
-		<-d.exited
-		if t.Failed() {
-			log := d.log.String()
-			t.Logf("end of the log of the daemon with pid %d:\n%s", d.cmd.Process.Pid, log[max(0, len(log)-8000):])
-		}
-	})
-	return d
+	return d, nil
+}
+
+// end kills the daemon, and shows the end of its log if the test has failed.
+func (d *daemonProcess) end() {
+	d.signal(syscall.SIGCONT)
+	d.signal(syscall.SIGKILL)
+	<-d.exited
+	if d.t.Failed() {
+		log := d.log.String()
+		d.t.Logf("end of the log of the daemon with pid %d:\n%s", d.cmd.Process.Pid, log[max(0, len(log)-8000):])
+	}
 }
 
 func (d *daemonProcess) signal(s os.Signal) { _ = d.cmd.Process.Signal(s) }

@@ -32,6 +32,12 @@ func change(verb string) rowsAction {
 			views = append(views, changeView{connector, id, false, err.Error()})
 			failed = errReported
 		}
+		if req.seqs != nil {
+			var err error
+			if req.ids, err = inRange(ctx, p, tables, *req.seqs, verb, req.ids); err != nil {
+				return err
+			}
+		}
 		for _, id := range unique(req.ids) {
 			f, err := lookup(ctx, tables, id)
 			if err != nil {
@@ -59,6 +65,39 @@ func change(verb string) rowsAction {
 		}
 		return failed
 	}
+}
+
+// inRange adds to the ids those of the rows in a range that the verb is for. It stops after maxListed of them, and says so.
+func inRange(ctx context.Context, p *program, tables []table, r seqRange, verb string, ids []string) ([]string, error) {
+	if len(tables) != 1 {
+		return nil, usagef("--seq needs --connector NAME: each connector's table has its own seqs")
+	}
+	var rows []core.RowInfo
+	for _, state := range map[string][]core.State{"retry": {core.Dead}, "release": {core.Held}, "skip": {core.Dead, core.Held}}[verb] {
+		list, err := tables[0].ops.List(ctx, core.Filter{State: state, After: r.from - 1, Limit: maxListed})
+		if err != nil {
+			return nil, fmt.Errorf("%s: list rows that are %s: %w", tables[0].connector, state, err)
+		}
+		for _, row := range list {
+			if row.Seq <= r.to {
+				rows = append(rows, row)
+			}
+		}
+	}
+	slices.SortFunc(rows, func(a, b core.RowInfo) int { return cmp.Compare(a.Seq, b.Seq) })
+	if len(rows) > maxListed {
+		rows = rows[:maxListed]
+	}
+	if len(rows) == maxListed {
+		fmt.Fprintf(p.stderr, "at most %d rows at once; go on with --seq %d-%d\n", maxListed, rows[maxListed-1].Seq+1, r.to)
+	}
+	if len(rows) == 0 {
+		fmt.Fprintln(p.stderr, "no such rows")
+	}
+	for _, row := range rows {
+		ids = append(ids, row.ID)
+	}
+	return ids, nil
 }
 
 func changeRow(ctx context.Context, f found, verb, by string) error {

@@ -149,7 +149,8 @@ func TestTheDatabaseIsReplacedUnderTheDaemon(t *testing.T) {
 	})
 }
 
-// TestDatabaseLockedLongerThanTheBusyTimeout (F1, F11): the daemon says so, keeps trying, and goes on by itself.
+// TestDatabaseLockedLongerThanTheBusyTimeout: the daemon says so, keeps trying, and goes on by itself:
+// https://github.com/latitude-dev/latitude-llm/issues/3835, https://github.com/RunLLM/aqueduct/pull/369
 func TestDatabaseLockedLongerThanTheBusyTimeout(t *testing.T) {
 	t.Parallel()
 	dir := shopDir(t, strings.Replace(quickstart, "lease: 2s", "lease: 16s", 1))

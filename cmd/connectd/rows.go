@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/connectd/connectd/core"
@@ -19,6 +20,13 @@ type table struct {
 	connector string
 	ops       core.Operator
 	policy    engine.Policy
+	// requireReceipt says that a published row is kept until a consumer has reported it.
+	requireReceipt bool
+}
+
+// openedTable is a connector's table that was opened.
+func openedTable(o opened) table {
+	return table{o.Name, o.source, policy(o.Connector), o.Retention.RequireReceipt}
 }
 
 // maxListed bounds --limit.
@@ -36,12 +44,12 @@ func rowsCommand() *command {
 			rowsCmd("explain", "ID...", "say why a row is where it is, and what can be done", "", rowsExplain),
 			rowsCmd("retry", "ID...", "send dead rows again",
 				"The rows are retried in the order of their table, whatever the order of the IDs. \"-\" reads IDs from\n"+
-					"stdin, one a line. A row keeps its id, so the consumer can still tell a repeat. A running daemon notices within\n"+
+					"stdin, one a line; --seq names dead rows by their seq. A row keeps its id, so the consumer can still tell a repeat. A running daemon notices within\n"+
 					"a third of its lease.", change("retry")),
 			rowsCmd("skip", "ID...", "give up dead or held rows",
-				"A skipped row is settled without being sent; later rows of its key no longer wait for it. \"-\" reads IDs from\nstdin, one a line.", change("skip")),
+				"A skipped row is settled without being sent; later rows of its key no longer wait for it. \"-\" reads IDs from\nstdin, one a line; --seq names dead and held rows by their seq.", change("skip")),
 			rowsCmd("release", "ID...", "send held rows, which may have been sent before",
-				"Look first whether the destination has the row's id. \"-\" reads IDs from stdin, one a line.", change("release")),
+				"Look first whether the destination has the row's id. \"-\" reads IDs from stdin, one a line; --seq\nnames held rows by their seq.", change("release")),
 		},
 	}
 }
@@ -53,6 +61,26 @@ type rowsRequest struct {
 	after int64
 	json  bool
 	ids   []string
+	seqs  *seqRange // of retry, skip and release: these rows too, of one connector
+}
+
+// seqRange is rows by their seq, both ends included.
+type seqRange struct{ from, to int64 }
+
+func parseRange(text string) (*seqRange, error) {
+	from, to, isRange := strings.Cut(text, "-")
+	if !isRange {
+		to = from
+	}
+	var r seqRange
+	var err error
+	if r.from, err = strconv.ParseInt(from, 10, 64); err == nil {
+		r.to, err = strconv.ParseInt(to, 10, 64)
+	}
+	if err != nil || r.from < 1 || r.to < r.from {
+		return nil, usagef("--seq is %q, must be a number or FROM-TO", text)
+	}
+	return &r, nil
 }
 
 type rowsAction func(ctx context.Context, p *program, tables []table, req rowsRequest) error
@@ -64,7 +92,11 @@ func rowsCmd(name, args, short, long string, do rowsAction) *command {
 			sel := p.selection(fs)
 			var req rowsRequest
 			fs.BoolVar(&req.json, "json", false, "print JSON")
-			state := new(string)
+			state, seqs := new(string), new(string)
+			changes := slices.Contains([]string{"retry", "skip", "release"}, name)
+			if changes {
+				fs.StringVar(seqs, "seq", "", "all such rows with a seq in `FROM-TO`, of one connector")
+			}
 			if name == "list" {
 				fs.StringVar(state, "state", "", "only rows in this `STATE`: "+strings.Join(stateNames(), ", "))
 				fs.IntVar(&req.limit, "limit", 100, "list at most `N` rows of a connector")
@@ -81,7 +113,12 @@ func rowsCmd(name, args, short, long string, do rowsAction) *command {
 				if err != nil {
 					return err
 				}
-				if req.ids = ids; (len(ids) > 0) != (args != "") {
+				if *seqs != "" {
+					if req.seqs, err = parseRange(*seqs); err != nil {
+						return err
+					}
+				}
+				if req.ids = ids; (len(ids) > 0 || req.seqs != nil) != (args != "") {
 					if args == "" {
 						return usagef("rows list takes no IDs; one row: connectd rows show %s", operands[0])
 					}

@@ -89,28 +89,28 @@ func TestRowsExplain(t *testing.T) {
 	dir, s := failures(t, blocking)
 	for id, words := range map[string][]string{
 		"dead":           {"failed for good", "the destination said no", "on_dead: block", "rows retry dead", "rows skip dead"},
-		"behind-dead":    {"waits behind row 1 (id dead)", "is dead", "No worker has its partition", "is connectd run running?"},
+		"behind-dead":    {"waits behind row 1 (id dead)", "is dead and blocks it", "No daemon works on this table", "start connectd run"},
 		"held":           {"may have been sent", "rows release held", "rows skip held", "Later rows of its key wait"},
 		"behind-held":    {"waits behind row 3 (id held)"},
-		"backoff":        {"is due at", "2 times", "connection refused"},
-		"behind-backoff": {"waits behind row 5 (id backoff)", "due in"},
+		"backoff":        {"failed 2 times and is due again at", "connection refused"},
+		"behind-backoff": {"waits behind row 5 (id backoff)", "failed 2 times and is due at"},
 		"done":           {"The sink confirmed it at", "1 send"},
 		"skipped":        {"given up"},
 	} {
 		connectd(t, dir, "rows", "explain", id).want(t, 0, words...)
 	}
 	r := connectd(t, dir, "rows", "explain", "nothing", "--json")
-	r.want(t, 1, "rolled back", "cleaned up")
+	r.want(t, 1, "rolled back", "has never removed one there")
 	var list []explanation
-	if err := json.Unmarshal([]byte(r.stdout), &list); err != nil || len(list) != 1 || list[0].State != "not found" {
+	if err := json.Unmarshal([]byte(r.stdout), &list); err != nil || len(list) != 1 || list[0].State != "not found" || list[0].Because[0].Code != "never_committed" {
 		t.Errorf("%v: %s", err, r.stdout)
 	}
 	s.exec("UPDATE connectd_lease SET owner = 'worker-1', epoch = 1, lease_until = (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)) + 60000")
-	s.exec("INSERT INTO connectd_inflight (tbl, part, epoch, batch, seqs, sent_at) VALUES ('outbox', 0, 1, 1, '[6]', 0)")
-	connectd(t, dir, "rows", "explain", "behind-backoff").want(t, 0, "sending", "Worker worker-1 is sending it", "lease ends in")
+	s.exec("INSERT INTO connectd_inflight (tbl, part, epoch, batch, seqs, sent_at) VALUES ('outbox', 0, 1, 1, '[6]', CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER))")
+	connectd(t, dir, "rows", "explain", "behind-backoff").want(t, 0, "sending", "Send 1 of it is on its way since 20", "in a call of worker worker-1", "lease ends at 20")
 	connectd(t, dir, "rows", "list").want(t, 0, "sending")
-	s.exec("UPDATE connectd_lease SET lease_until = 0")
-	connectd(t, dir, "rows", "explain", "behind-backoff").want(t, 0, "A worker that is gone was sending it")
+	s.exec("UPDATE connectd_lease SET lease_until = lease_until - 90000")
+	connectd(t, dir, "rows", "explain", "behind-backoff").want(t, 0, "when it was cut off: the lease of worker worker-1 ran out at 20", "possible-duplicate mark")
 }
 
 // A time as far away as times go, a state that connectd does not know, and escape sequences wherever text may be.
@@ -163,6 +163,28 @@ func TestRowsChange(t *testing.T) {
 	}
 	connectd(t, dir, "rows", "show", "held").want(t, 0, "by cli:eve@", "attempts     0")
 	connectd(t, dir, "rows", "explain", "skipped").want(t, 0, "given up")
+}
+
+// TestRowsChangeByRange: rows are named by their seq, of one connector; only those that the command is for are changed.
+func TestRowsChangeByRange(t *testing.T) {
+	t.Parallel()
+	second := strings.NewReplacer("orders", "mails", "outbox", "mailbox", "out.jsonl", "mails.jsonl", "connectors:\n", "").Replace(quickstart)
+	dir := shopDir(t, quickstart+second)
+	s := openShop(t, dir)
+	for i, state := range []string{"held", "dead", "held", "pending", "held", "dead"} {
+		s.exec("INSERT INTO outbox (id, state) VALUES (?, ?)", fmt.Sprint("row", i+1), state)
+	}
+	connectd(t, dir, "rows", "release", "--seq", "1-4").want(t, 2, "--connector")
+	for _, wrong := range []string{"4-1", "x", "0", "1-", "-3"} {
+		connectd(t, dir, "rows", "release", "--connector", "orders", "--seq", wrong).want(t, 2, "must be a number or FROM-TO")
+	}
+	connectd(t, dir, "rows", "release", "--connector", "orders", "--seq", "4").want(t, 0, "no such rows")
+	connectd(t, dir, "rows", "release", "--connector", "orders", "--seq", "2-4").want(t, 0, "released row3\n")
+	connectd(t, dir, "rows", "skip", "--connector", "orders", "--seq", "1-5", "row6").want(t, 0, "skipped row1\nskipped row2\nskipped row5\nskipped row6\n")
+	if s.count("pending") != 2 || s.count("skipped") != 4 {
+		t.Errorf("%d pending, %d skipped", s.count("pending"), s.count("skipped"))
+	}
+	connectd(t, dir, "rows", "show", "row5").want(t, 0, "skip", "by cli:")
 }
 
 // TestRowsOfSeveralConnectors: an id is looked for in all tables, and one that is in two of them needs --connector.

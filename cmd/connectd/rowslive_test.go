@@ -110,7 +110,7 @@ func TestReleaseAndSkipBesideARunningDaemon(t *testing.T) {
 	if n := s.count("held"); n != 2 {
 		t.Fatalf("%d rows are held, want the 2 that were in flight", n)
 	}
-	connectd(t, dir, "rows", "explain", "id-000001").want(t, 0, "may have been sent before", "rows release id-000001")
+	connectd(t, dir, "rows", "explain", "id-000001").want(t, 0, "It may have been sent", "send 1, in a call of worker ", "sink process died", "rows release id-000001")
 	connectd(t, dir, "rows", "explain", "id-000005").want(t, 0, "waits behind row 1 (id id-000001)", "is held")
 	began := time.Now()
 	operate(t, dir, "release", "id-000001")

@@ -196,8 +196,11 @@ func showRow(p *program, f found) {
 	field("state", stateText(r))
 	field("attempts", strconv.Itoa(r.Attempts))
 	field("sends", strconv.Itoa(sendCount(r))+" known or possible")
-	if r.Crashes > 0 {
-		field("crashes", strconv.Itoa(r.Crashes)+" of "+strconv.Itoa(core.MaxCrashes))
+	switch {
+	case r.Crashes > core.MaxCrashes: // it was retried after it had been buried
+		field("crashes", fmt.Sprintf("%d, and %d bury a row", r.Crashes, core.MaxCrashes))
+	case r.Crashes > 0:
+		field("crashes", fmt.Sprintf("%d of %d", r.Crashes, core.MaxCrashes))
 	}
 	field("last error", line(r.LastError, core.MaxErrorText))
 	field("created", stamp(r.CreatedAt))

@@ -173,7 +173,7 @@ func (s *selection) withTables(ctx context.Context, do func([]table) error) erro
 			continue
 		}
 		defer func() { _ = o.source.Close() }()
-		tables = append(tables, table{o.Name, o.source, policy(o.Connector)})
+		tables = append(tables, openedTable(o))
 	}
 	if len(tables) == 0 {
 		return errReported
@@ -206,7 +206,7 @@ func (s *selection) each(ctx context.Context, ask func(context.Context, table) c
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, openTimeout)
 			defer cancel()
-			answers[i] = ask(ctx, table{o.Name, o.source, policy(o.Connector)})
+			answers[i] = ask(ctx, openedTable(o))
 			_ = o.source.Close()
 		})
 	}

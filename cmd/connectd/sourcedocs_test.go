@@ -143,7 +143,7 @@ func TestDocumentedSourceErrorsExist(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, more := range []string{"../../core/*.go", "../../core/outbox/*.go"} {
+		for _, more := range []string{"../../core/*.go", "../../core/layout/*.go"} {
 			found, err := filepath.Glob(more)
 			if err != nil {
 				t.Fatal(err)

@@ -7,14 +7,12 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/mattn/go-isatty"
 
 	"github.com/connectd/connectd/cmd/connectd/daemon"
-	"github.com/connectd/connectd/core"
 )
 
 // watchEvery is the pause between two pictures of `status --watch`.
@@ -23,8 +21,13 @@ const watchEvery = 2 * time.Second
 func statusCommand() *command {
 	return &command{
 		name: "status", short: "show connectors, lag, failures and workers",
-		long: "Read from the databases; no daemon needs to be running. What only a daemon knows (its sink's process, the\n" +
-			"rate) is what it published with its last heartbeat.",
+		long: `Read from the databases; no daemon needs to be running. What only a daemon knows (its sink's process, the
+rate) is what it published with its last heartbeat, SEEN so long ago.
+
+Below the connectors are the workers of each: every daemon that has a heartbeat in the connector's database, by
+its host and process id, with the partitions it has leased. "took over" counts leases of workers that were gone,
+"lost" those that others took while the worker had them (lease_not_owned), both since its start. A worker that was
+not seen for a lease is silent: its partitions go to the others. --json has all of it, owner ids included.`,
 		bind: func(p *program, fs *flag.FlagSet) func(context.Context, []string) error {
 			sel := p.selection(fs)
 			asJSON := fs.Bool("json", false, "print JSON")
@@ -210,76 +213,11 @@ func (s connectorStatus) lastHeard() string {
 	}
 	w := s.Workers[last]
 	return fmt.Sprintf("no worker is alive; pid %d of %s was last heard %s ago: if it runs, /readyz and its log say why", w.Published.PID, line(w.Published.Host, 64),
-		span(time.Duration(w.AgeSeconds*float64(time.Second))))
-}
-
-func (p *program) printStatus(list []connectorStatus) error {
-	heading := []string{"CONNECTOR", "STATE", "LAG", "OLDEST", "RATE", "RETRIES", "DEAD", "HELD", "WORKERS", "LEASES", "PLUGIN", "UPTIME", "REASON"}
-	var rows [][]string
-	for _, s := range list {
-		if s.State == unknown {
-			rows = append(rows, []string{s.Name, s.State, "", "", "", "", "", "", "", "", "", "", line(s.Reason, 400)})
-			continue
-		}
-		lag, oldest := strconv.FormatInt(s.Lag.Rows, 10), "-"
-		if s.Lag.AtLeast {
-			lag += "+"
-		}
-		if s.Lag.Rows > 0 {
-			oldest = span(time.Duration(s.Lag.OldestSeconds * float64(time.Second)))
-		}
-		living, plugin, uptime := s.plugins()
-		rows = append(rows, []string{
-			s.Name, s.State, lag, oldest, strconv.FormatFloat(s.Rate, 'f', 1, 64) + "/s", strconv.FormatInt(s.Retries, 10),
-			strconv.FormatInt(s.Dead, 10), strconv.FormatInt(s.Held, 10), strconv.Itoa(living),
-			fmt.Sprintf("%d/%d", s.Leases.Held, s.Leases.Partitions), plugin, uptime, line(s.Reason, 400),
-		})
-	}
-	return printTable(p.stdout, heading, rows)
-}
-
-// plugins says how many workers live, and names their sinks' processes.
-func (s connectorStatus) plugins() (living int, plugin, uptime string) {
-	var pids, ups []string
-	for _, w := range s.Workers {
-		if !w.Alive {
-			continue
-		}
-		living++
-		state := w.Published.Plugin
-		pid, up := state.State, "-"
-		if state.PID > 0 {
-			pid = "pid " + strconv.Itoa(state.PID)
-			// Its age now: the heartbeat is AgeSeconds old.
-			up = span(time.Duration((state.UptimeSeconds + w.AgeSeconds) * float64(time.Second)))
-		}
-		pids, ups = append(pids, line(pid, 40)), append(ups, up)
-	}
-	if living == 0 {
-		return 0, "-", "-"
-	}
-	return living, strings.Join(pids, ","), strings.Join(ups, ",")
+		span(seconds(w.AgeSeconds)))
 }
 
 // isTerminal says whether somebody watches w.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && isatty.IsTerminal(f.Fd())
-}
-
-// gateReason says why the worker cannot send, or "".
-func gateReason(workers []core.WorkerInfo, owner string) string {
-	i := slices.IndexFunc(workers, func(w core.WorkerInfo) bool { return w.Owner == owner })
-	if i < 0 {
-		return ""
-	}
-	info, err := daemon.ParseInfo(workers[i].Info)
-	switch {
-	case err != nil || info.Engine.Gate == "" || info.Engine.Gate == "open":
-		return ""
-	case info.Engine.GateReason == "":
-		return "its gate is " + info.Engine.Gate
-	default:
-		return line(info.Engine.GateReason, core.MaxErrorText)
-	}
 }

@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// TestPausedDaemonChangesNothingWhenItWakes (A1, A3): a second daemon takes over after the lease. What the paused one had in
-// flight is sent again with the mark, in order; when it wakes it finds its lease gone, says so, and touches no row.
+// TestPausedDaemonChangesNothingWhenItWakes: a second daemon takes over after the lease. What the paused one had in flight
+// is sent again with the mark, in order; when it wakes it finds its lease gone, says so, and touches no row:
+// https://github.com/riverqueue/river/issues/1302, https://github.com/speakeasy-api/gram/pull/4984
 func TestPausedDaemonChangesNothingWhenItWakes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

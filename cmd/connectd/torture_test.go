@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -132,6 +133,9 @@ func (s *torture) Deliver(ctx context.Context, batch []core.Record) ([]core.Outc
 		switch r.Type {
 		case "crash":
 			os.Exit(9)
+		case "parent":
+			_ = syscall.Kill(os.Getppid(), syscall.SIGKILL)
+			time.Sleep(time.Hour)
 		case "panic":
 			panic("no branch for this record")
 		case "hang":
@@ -144,6 +148,15 @@ func (s *torture) Deliver(ctx context.Context, batch []core.Record) ([]core.Outc
 			outcomes[i] = core.Outcome{Kind: core.Permanent, Code: "invalid", Message: "the destination will never take it"}
 			stopped[r.Key] = true
 			continue
+		case "later":
+			outcomes[i] = core.Outcome{Kind: core.Retryable, Code: "http_500", Message: "out of order today", RetryAfter: time.Hour}
+			stopped[r.Key] = true
+			continue
+		case "slow":
+			select {
+			case <-time.After(20 * time.Second):
+			case <-ctx.Done():
+			}
 		case "shout":
 			fmt.Printf("%s", bytes.Repeat([]byte("x"), 1<<20))
 		}
@@ -151,9 +164,12 @@ func (s *torture) Deliver(ctx context.Context, batch []core.Record) ([]core.Outc
 			return nil, err
 		}
 	}
-	select {
-	case <-time.After(s.pause):
-	case <-ctx.Done():
+	const step = 10 * time.Millisecond // so that a process that was stopped has the rest of its pause when it wakes
+	for left := s.pause; left > 0 && ctx.Err() == nil; left -= step {
+		select {
+		case <-time.After(min(left, step)):
+		case <-ctx.Done():
+		}
 	}
 	return outcomes, nil
 }

@@ -33,6 +33,13 @@ type Settings struct {
 	Type   string `json:"type" default:"{type}" doc:"the events' type; may have {fields}"`
 }
 
+// Set says whether something was set that is not the default.
+func (s Settings) Set() bool {
+	var defaults Settings
+	settings.Decode([]byte(`{}`), &defaults) // nothing can be wrong with nothing
+	return s != defaults
+}
+
 // Mapper makes events of records. It may be used concurrently.
 type Mapper struct{ source, kind *template.Template }
 

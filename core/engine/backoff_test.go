@@ -7,8 +7,11 @@ import (
 	"time"
 )
 
-// A doubled duration overflows int64 at some attempt; the ceiling must be clamped before it becomes one.
-func TestD1JitterNeverOverflows(t *testing.T) {
+// A doubled duration overflows int64 at some attempt; the ceiling must be clamped before it becomes one:
+// https://github.com/qdrant/go-client/pull/153, https://github.com/onosproject/onos-lib-go/pull/127,
+// https://github.com/garethgeorge/backrest/issues/618, https://github.com/riverqueue/river/pull/698
+// A bound of nothing is no bound to draw from: https://github.com/hemilabs/heminetwork/issues/664
+func TestJitterNeverOverflows(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, limit := range []time.Duration{0, 1, time.Second, 5 * time.Minute, math.MaxInt64} {
 		for n := range 2000 {

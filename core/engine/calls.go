@@ -133,9 +133,11 @@ func (r *runner) callSink(ctx context.Context, records []core.Record) answer {
 	}
 	call, cancel := context.WithTimeout(ctx, r.c.Policy.Timeout)
 	defer cancel()
-	began := time.Now()
+	began, timeout := time.Now(), r.c.Policy.Timeout
+	watch := startWatch(timeout)
 	outcomes, err := r.c.Sink.Deliver(call, records)
 	ans := answer{outcomes: outcomes, err: err, took: time.Since(began)}
+	stood := watch.end()
 	switch {
 	case err == nil:
 		r.well()
@@ -145,9 +147,12 @@ func (r *runner) callSink(ctx context.Context, records []core.Record) answer {
 		ans.failure = died
 	case context.Cause(ctx) != nil:
 		ans.failure = cancelled
+	case call.Err() != nil && notable(stood, timeout):
+		ans.failure = unknown
+		ans.err = fmt.Errorf("no answer within %v, but this process stood still for %v meanwhile: %w", timeout, stood.Round(time.Millisecond), err)
 	case call.Err() != nil && before && r.probe(ctx):
 		ans.failure = hung
-		ans.err = fmt.Errorf("no answer within %v although the sink is healthy: %w", r.c.Policy.Timeout, err)
+		ans.err = fmt.Errorf("no answer within %v although the sink is healthy: %w", timeout, err)
 	default:
 		ans.failure = unknown
 	}

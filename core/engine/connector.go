@@ -48,6 +48,9 @@ type Status struct {
 	SourceError string    `json:"source_error,omitempty"`
 	Delivered   int64     `json:"delivered"` // records since the start
 	Draining    bool      `json:"draining,omitempty"`
+	// Waits are rows that the sink asked to have later; MoreWaits, that there are more than are listed.
+	Waits     []Wait `json:"waits,omitempty"`
+	MoreWaits bool   `json:"more_waits,omitempty"`
 }
 
 // NewOwner returns an owner id that no other process start has: the host's name, for people's eyes, and 64 random bits.

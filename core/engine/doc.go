@@ -19,6 +19,7 @@
 //	valve.go      the connector's sink gate
 //	troubles.go   what fails at the source
 //	losses.go     what the log says of rows that need a person
+//	standstill.go whether this process stood still
 //	gate.go       the process's send gate
 //
 // # Leases
@@ -31,6 +32,9 @@
 //
 // Live workers share a table's partitions evenly, rounded up. A worker above its share for two heartbeats hands the excess
 // over: it stops reading, waits for its calls, settles, releases. A worker takes free and expired partitions up to its share.
+// It has three heartbeats in each lease and counts as gone after two thirds of one without, so that within a lease of a worker's
+// end its leases have run out and the others' shares have grown. Heartbeats, renewals and looks for leases are jittered, and one that
+// has its share does not look: workers that begin together, or meet at a dead one's leases, do not stay together.
 //
 // # Reading
 //
@@ -74,7 +78,8 @@
 // row sets crashes back to 0. Rows at two crashes are sent carefully, at most 32 together; from three on, alone. A careful batch has
 // the process's send gate for itself, from before its announcement until its settlement is confirmed: whatever dies meanwhile died of
 // it. So an innocent row stops at three and is delivered, and a killer is dead after six. A timeout counts only when the sink's Health
-// answered before and after it. (A careful batch whose lease is in doubt past its local deadline gives the gate back, lest a database
+// answered before and after it, and when this process has not stood still meanwhile (standstill.go): one that was stopped,
+// or slept or was paused with its machine, wakes to deadlines that prove nothing. (A careful batch whose lease is in doubt past its local deadline gives the gate back, lest a database
 // that is away stops every connector; if the lease is revived, a death in that time may count one crash too many.) After a burial the next one needs a delivery in between; else the connector is quarantined, since it
 // may be the sink that dies on everything. Between two careful batches a normal one has its turn, so many suspects that take their
 // time do not stop the table; and where only suspects and rows that fail their calls are left, they probe a closed gate by turns.

@@ -118,6 +118,7 @@ func (w *world) sent() map[string]int {
 	return sent
 }
 
+// A key that several loops send at once, which the memory sink finds out: https://github.com/MassTransit/MassTransit/issues/3512
 func TestRowsReachTheSinkOnceAndInOrder(t *testing.T) {
 	inBubble(t, 4, func(w *world) {
 		w.insert(5000, 50)

@@ -10,6 +10,8 @@ import (
 	"github.com/connectd/connectd/core/memory"
 )
 
+// What runs is finished, and its answers are settled with a context that the signal has not ended:
+// https://github.com/pal-tamas/rask/pull/566, https://github.com/Trendyol/go-pq-cdc/pull/149
 func TestDrainFinishesWhatRunsAndDuplicatesNothing(t *testing.T) {
 	inBubble(t, 4, func(w *world) {
 		w.insert(3000, 100)
@@ -34,6 +36,8 @@ func TestDrainFinishesWhatRunsAndDuplicatesNothing(t *testing.T) {
 	})
 }
 
+// Our own cancellation is nobody's failed attempt: https://github.com/dapr/dapr/issues/7258,
+// https://github.com/dapr/components-contrib/issues/4449
 func TestDrainCutShortSettlesAsUnknownAndReleases(t *testing.T) {
 	inBubble(t, 1, func(w *world) {
 		w.insert(5, 5)
@@ -100,6 +104,7 @@ func TestADrainWithTheDatabaseAwayEnds(t *testing.T) {
 	})
 }
 
+// A partition given away while its rows are on their way: https://github.com/namastack/namastack-outbox/issues/204
 func TestPartitionsAreSharedEvenlyAndHandedOverCleanly(t *testing.T) {
 	inBubble(t, 16, func(w *world) {
 		lease := engine.DefaultPolicy().Lease

@@ -13,8 +13,9 @@ import (
 )
 
 // A full batch of bad rows at the head of the table, as many as a batch may have, must not fill every batch from then on:
-// the good rows behind them are delivered soon, whatever is bad about the others (B7).
-func TestB7AFullBatchOfBadRowsAtTheHeadStopsNobody(t *testing.T) {
+// the good rows behind them are delivered soon, whatever is bad about the others:
+// https://github.com/MarcosRabadan/Agendia/issues/260
+func TestAFullBatchOfBadRowsAtTheHeadStopsNobody(t *testing.T) {
 	const batch = 100
 	hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 	for name, c := range map[string]struct {
@@ -106,8 +107,9 @@ func TestSuspectsAndRowsThatFailTheirCallsGoByTurns(t *testing.T) {
 }
 
 // The worker dies while the last permitted attempt of a row runs. What came of that attempt is unknown, so it counts
-// nothing; the next worker sends the row once more, and its end is that of any last attempt (A9).
-func TestA9AWorkerThatDiesDuringTheLastAttemptLeavesNothingStuck(t *testing.T) {
+// nothing; the next worker sends the row once more, and its end is that of any last attempt:
+// https://github.com/graphile/worker/issues/254
+func TestAWorkerThatDiesDuringTheLastAttemptLeavesNothingStuck(t *testing.T) {
 	for name, c := range map[string]struct {
 		block, works bool
 		state        core.State // of the row in the end

@@ -34,6 +34,7 @@ func (m *machine) judge(b *batch, now time.Duration) []verdict {
 			verdicts[i] = m.uncertain(b, e, now)
 		default:
 			delete(b.p.trouble, e.row.Record.Seq)
+			m.waits.remove(e.row.Record.Seq)
 			verdicts[i] = m.judgeOutcome(b, e, b.ans.outcomes[i], now)
 		}
 	}
@@ -60,7 +61,9 @@ func (m *machine) judgeOutcome(b *batch, e *entry, o core.Outcome, now time.Dura
 		return v
 	case o.Kind == core.Throttled && (o.Scope == core.ScopeKey || o.Scope == core.ScopeRecord):
 		wait := min(max(o.RetryAfter, valveBase), throttleLimit)
-		return verdict{leaves: true, until: now + around(m.rand, wait)}
+		until := now + around(m.rand, wait)
+		m.waits.add(e.row.Record.Seq, o, until, now)
+		return verdict{leaves: true, until: until}
 	case o.Kind == core.Throttled || o.Scope == core.ScopeSink:
 		return verdict{}
 	case o.Kind == core.Permanent:
@@ -91,8 +94,9 @@ func (m *machine) uncertain(b *batch, e *entry, now time.Duration) verdict {
 		v.settlement.Crashes++
 		v.settlement.Failure.Code = core.ReasonCrash
 		if v.settlement.Crashes >= core.MaxCrashes {
-			if m.valve.onTrial {
-				// Something was buried so and nothing delivered since: it may be the sink that dies on everything.
+			if m.valve.onTrial && e.row.Crashes < core.MaxCrashes {
+				// Something was buried so and nothing delivered since: it may be the sink that dies on everything. (A row that
+				// was dead before and that a person retried is found guilty a second time; that buries nobody new.)
 				// It waits outside memory, where it would be in the way of rows that might clear the sink.
 				v.settlement.Crashes = e.row.Crashes
 				v.leaves, v.until = true, now+quarantine
@@ -241,10 +245,10 @@ func (m *machine) judgeSink(b *batch, now time.Duration) {
 	}
 }
 
-// anyAtLast reports whether the batch holds a row whose next crash would bury it.
+// anyAtLast reports whether the batch holds a row whose next crash would bury it, for the first time.
 func (m *machine) anyAtLast(b *batch) bool {
 	for _, e := range b.entries {
-		if e.row.Crashes >= core.MaxCrashes-1 {
+		if e.row.Crashes == core.MaxCrashes-1 {
 			return true
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"github.com/connectd/connectd/core/memory"
 )
 
+// A row in retry and fresh ones of its key: https://github.com/timgit/pg-boss/issues/535,
+// https://github.com/lightninglabs/wavelength/pull/435
 func TestG4AKeyInBackoffHoldsBackOnlyItself(t *testing.T) {
 	inBubble(t, 1, func(w *world) {
 		w.add("slow-0", "slow")

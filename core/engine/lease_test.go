@@ -53,6 +53,7 @@ func TestG5AWorkerThatLostItsLeaseChangesNothing(t *testing.T) {
 	})
 }
 
+// The step that follows a send fails: it is repeated, not the send: https://github.com/InditexTech/scs-outbox/pull/94
 func TestTheDatabaseAwayLongerThanTheLeaseRepeatsNothing(t *testing.T) {
 	inBubble(t, 2, func(w *world) {
 		w.insert(200, 20)
@@ -75,7 +76,9 @@ func TestTheDatabaseAwayLongerThanTheLeaseRepeatsNothing(t *testing.T) {
 	})
 }
 
-func TestF1LoopsSurviveDaysOfErrors(t *testing.T) {
+// A loop that ends with the first restart of its database: https://github.com/latitude-dev/latitude-llm/issues/3835
+// Errors in milliseconds while it is away: https://github.com/MassTransit/MassTransit/issues/5944
+func TestLoopsSurviveDaysOfErrors(t *testing.T) {
 	inBubble(t, 1, func(w *world) {
 		f := &faultySource{Source: w.source}
 		c := w.connector(func(c *engine.Connector) { c.Source = f })
@@ -98,6 +101,7 @@ func TestF1LoopsSurviveDaysOfErrors(t *testing.T) {
 
 // A table that cannot be read while the rest of the database works, as one that lacks a column: said once, and not said
 // to be over each time that another call succeeds.
+// Thousands of lines about a database that is away: https://github.com/MassTransit/MassTransit/issues/5944
 func TestACallThatFailsBesideOthersIsToldOnce(t *testing.T) {
 	inBubble(t, 1, func(w *world) {
 		f := &faultySource{Source: w.source}
@@ -220,6 +224,7 @@ func (s slowHealth) Health(ctx context.Context) error {
 }
 
 // The sink is asked for its health before a call. When the lease runs out meanwhile, nothing is sent, and nothing is uncertain.
+// A worker that cannot renew stops by its own clock: https://github.com/rails/solid_queue/pull/778
 func TestNothingIsSentWhenTheLeaseRunsOutBeforeTheCall(t *testing.T) {
 	inBubble(t, 1, func(w *world) {
 		w.add("a", "k")
@@ -240,6 +245,7 @@ func TestNothingIsSentWhenTheLeaseRunsOutBeforeTheCall(t *testing.T) {
 	})
 }
 
+// A process started again on its host is not the one that died there: https://github.com/oban-bg/oban/issues/862
 func TestNoTwoOwnersAlike(t *testing.T) {
 	if a, b := engine.NewOwner(), engine.NewOwner(); a == b || len(a) < 17 {
 		t.Errorf("owners %q and %q", a, b)

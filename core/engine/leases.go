@@ -23,12 +23,12 @@ func (m *machine) leases(now time.Duration) {
 		}
 		m.do(opRenew{leases})
 	}
+	if !m.pulsing && !m.farewell && (m.draining || m.at(m.pulseAt, now)) {
+		m.pulsing, m.farewell = true, m.draining // the last one says that this worker drains
+		m.do(opPulse{m.status(now)})
+	}
 	if m.draining {
 		return
-	}
-	if !m.pulsing && m.at(m.pulseAt, now) {
-		m.pulsing = true
-		m.do(opPulse{m.status(now)})
 	}
 	if free := m.share() - len(m.parts); free > 0 && !m.acquiring && !m.doubtful() && m.at(m.acquireAt, now) {
 		m.acquiring = true
@@ -52,7 +52,8 @@ func (m *machine) pulsed(pulse core.Pulse, total int, err error, now time.Durati
 		m.pulseAt = now + m.pause("heartbeat", 0)
 		return
 	}
-	m.pulseAt = now + around(m.rand, m.policy.Lease/3)
+	// Three a lease at least, so that within one whoever died is missed: see runner.pulse.
+	m.pulseAt = now + around(m.rand, m.policy.Lease*3/10)
 	m.total, m.live = total, max(pulse.Live, 1)
 	m.untroubled(func(t trouble) bool {
 		return t.call == "acquire" && m.share() <= len(m.parts) || t.call == "renew" && len(m.parts) == 0
@@ -121,7 +122,7 @@ func (m *machine) acquired(got []core.Acquired, err error, asked, now time.Durat
 	}
 	slices.SortFunc(m.parts, func(a, b *partition) int { return a.lease.Part - b.lease.Part })
 	if len(got) > 0 && len(got) == len(m.parts) {
-		m.renewAt = asked + m.policy.Lease/3
+		m.renewAt = asked + around(m.rand, m.policy.Lease/3)
 	}
 }
 

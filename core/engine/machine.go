@@ -38,6 +38,7 @@ type machine struct {
 	renewAt   time.Duration
 	troubles  []trouble // the source's calls that fail, in the order in which they began to
 	losses    losses
+	waits     waits
 
 	valve     valve
 	inFlight  int // batches announced or being announced, and not answered
@@ -46,6 +47,7 @@ type machine struct {
 	owed      bool // a normal batch goes before the next careful one
 	turn      int  // the partition that may begin first
 	draining  bool
+	farewell  bool // the last heartbeat was sent
 	published int64
 	lastRead  time.Duration
 
@@ -219,11 +221,12 @@ func (m *machine) finished() bool {
 }
 
 // status tells people what the connector does. LastRead and GateUntil are set, not zero, when there is such a time; who
-// knows the clock puts it in. A gate whose time has come, with nothing there to try it, is called open.
+// knows the clock puts it in, and those of Waits. A gate whose time has come, with nothing there to try it, is called open.
 func (m *machine) status(now time.Duration) Status {
 	s := Status{
 		Partitions: m.total, Owned: len(m.parts), InFlight: m.inFlight, Gate: "open",
 		SourceError: m.sourceErr(), Delivered: m.published, Draining: m.draining,
+		Waits: m.waits.told(now), MoreWaits: m.waits.more,
 	}
 	if m.lastRead >= 0 {
 		s.LastRead = time.Unix(1, 0)

@@ -11,6 +11,7 @@ import (
 	"github.com/connectd/connectd/core/memory"
 )
 
+// What cannot be sent is not tried again: https://github.com/JasperFx/wolverine/issues/3926
 func TestInvalidAndTooLargeRowsAreBuriedAlone(t *testing.T) {
 	inBubble(t, 1, func(w *world) {
 		for i, row := range []memory.Row{
@@ -86,6 +87,8 @@ func TestABatchAlreadyOnItsWayDoesNotEndAThrottle(t *testing.T) {
 	})
 }
 
+// The settlement of the last failure is what buries the row, not the next look at it:
+// https://github.com/constructorfabric/gears-rust/pull/3782
 func TestRetryLimits(t *testing.T) {
 	fails := func(core.Record) core.Outcome { return core.Outcome{Kind: core.Retryable, Code: "500", Message: "no"} }
 	t.Run("max_attempts", func(t *testing.T) {
@@ -113,6 +116,8 @@ func TestRetryLimits(t *testing.T) {
 	})
 }
 
+// Whether later rows of a key may pass one that failed for good is for the operator to say:
+// https://github.com/thomhurst/Dekaf/pull/3054
 func TestOnDead(t *testing.T) {
 	refuse := func(r core.Record) core.Outcome {
 		if r.ID == "bad" {

@@ -64,6 +64,31 @@ func TestG7ARecordThatKillsTheSinkEndsDeadAlone(t *testing.T) {
 	})
 }
 
+// Also where nothing else is there to be delivered, and so to clear the sink: it is the person's word, and one crash, not six,
+// each time. D7: https://github.com/hookdeck/outpost/pull/670
+func TestARetriedKillerIsBuriedByOneCrash(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.add("kill", "k")
+		w.killers()
+		w.sink.Excuse("kill")
+		defer w.start(w.connector(nil))()
+		dead := func() bool { return w.row("kill").State == core.Dead }
+		w.wait(10*time.Minute, "the killer dead", dead)
+		for n := 1; n <= 3; n++ {
+			if err := w.source.Retry(t.Context(), "kill", "ops"); err != nil {
+				t.Fatal(err)
+			}
+			w.wait(2*time.Minute, "the killer dead again", dead)
+			if r := w.row("kill"); r.Crashes != core.MaxCrashes+n || r.Attempts != 0 {
+				t.Errorf("after retry %d: %d crashes, %d attempts", n, r.Crashes, r.Attempts)
+			}
+		}
+		w.insert(10, 3)
+		w.wait(time.Minute, "others published", func() bool { return w.states()[core.Published] == 10 })
+	})
+}
+
+// Rows that hang, found again first by each worker, starve nobody: https://github.com/graphile/worker/pull/313
 func TestARecordThatHangsEndsDeadAlone(t *testing.T) {
 	inBubble(t, 1, func(w *world) {
 		w.insert(100, 30)
@@ -238,6 +263,7 @@ func TestG6HoldPutsUncertainRowsBeforeAPerson(t *testing.T) {
 	})
 }
 
+// One dead destination uses all workers: https://github.com/frain-dev/convoy/issues/1926
 func TestOneBadConnectorLeavesTheOthersAlone(t *testing.T) {
 	inBubble(t, 1, func(w *world) {
 		bad := memory.NewSink()

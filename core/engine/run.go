@@ -195,5 +195,8 @@ func (r *runner) dated(s Status) Status {
 	if !s.GateUntil.IsZero() {
 		s.GateUntil = r.began.Add(r.m.valve.until)
 	}
+	for i := range s.Waits {
+		s.Waits[i].Until = r.began.Add(s.Waits[i].at)
+	}
 	return s
 }

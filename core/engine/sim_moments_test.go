@@ -23,6 +23,8 @@ func (s *sim) strike() {
 // TestEveryMoment strikes a small run before each of its events in turn, and lets each writing call of the database fail,
 // lose its answer or take effect after its repeat: between fetch, announcement, delivery, answer and settlement there is no
 // moment that hurts.
+// Positions saved after the acknowledgement, and acknowledgements that were lost:
+// https://github.com/ConduitIO/conduit/pull/2680, https://github.com/ConduitIO/conduit/pull/2707
 func TestEveryMoment(t *testing.T) {
 	base := scenario{workers: 1, partitions: 1, rows: 12, keys: 3, unkeyed: 0.2, flaky: 0.3, bad: 0.1, seconds: 6}
 	run := func(t *testing.T, sc scenario) {

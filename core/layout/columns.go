@@ -1,7 +1,6 @@
 package layout
 
 import (
-	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -153,6 +152,7 @@ func (c *Columns) HeaderOnly(headers []HeaderColumn, d Dialect) []string {
 // is neither mapped nor there, and may be done without, becomes "".
 func (c *Columns) Settle(m Mapping, headers []HeaderColumn, spelled func(name string) (string, bool)) error {
 	var lost []string
+	flaw := Unusable
 	for _, r := range c.rules()[:application] {
 		if *r.to == "" || r.to == &c.Order {
 			continue
@@ -164,8 +164,10 @@ func (c *Columns) Settle(m Mapping, headers []HeaderColumn, spelled func(name st
 		case r.guess && !m.Has(r.name):
 			*r.to = ""
 		case r.nullable:
+			flaw = Mismapped
 			lost = append(lost, fmt.Sprintf("no column %s for the %s (map columns.%s to a name, or to null if there is none)", *r.to, r.name, r.name))
 		default:
+			flaw = Mismapped
 			lost = append(lost, fmt.Sprintf("no column %s for the %s (map columns.%s)", *r.to, r.name, r.name))
 		}
 	}
@@ -178,7 +180,7 @@ func (c *Columns) Settle(m Mapping, headers []HeaderColumn, spelled func(name st
 		headers[i].Column = is
 	}
 	if lost != nil {
-		return errors.New(strings.Join(lost, "; "))
+		return Unfit(flaw, "%s", strings.Join(lost, "; "))
 	}
 	return nil
 }

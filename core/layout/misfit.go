@@ -8,26 +8,45 @@ import (
 	"github.com/connectd/connectd/core"
 )
 
-// MisfitError says that a table cannot be used because of one of its columns: "id" or "order".
+// Flaw is the kind of thing that is wrong with a table, by which a diagnosis knows what to do about it.
+type Flaw uint8
+
+// The flaws.
+const (
+	Unusable  Flaw = iota // it is not the kind of table that will do
+	NotUnique             // a column has no unique constraint
+	GivenAnew             // a column's values come again after rows are deleted
+	Mismapped             // another mapping or another name would do
+	TooNew                // it was prepared by a newer connectd
+)
+
+// MisfitError says that a table cannot be used.
 type MisfitError struct {
-	About string
+	About string // the column that it is because of, "id" or "order", or "table"
+	Flaw  Flaw
 	text  string
 }
 
 func (e *MisfitError) Error() string { return e.text }
 
 // Misfit is a MisfitError about the column that the configuration calls so: "the id column ..." and what is wrong with it.
-func Misfit(about, column, text string) error {
-	return &MisfitError{about, "the " + about + " column " + column + " " + text}
+func Misfit(about, column string, flaw Flaw, text string) error {
+	return &MisfitError{about, flaw, "the " + about + " column " + column + " " + text}
 }
 
-// MisfitOf is what a diagnosis calls that which is wrong with a table that cannot be used: one of its columns, or the table.
-func MisfitOf(err error) string {
+// Unfit is a MisfitError about the table.
+func Unfit(flaw Flaw, format string, args ...any) error {
+	return &MisfitError{"table", flaw, fmt.Sprintf(format, args...)}
+}
+
+// MisfitOf is what a diagnosis calls that which is wrong with a table that cannot be used, one of its columns or the table,
+// and its flaw. An error of another kind is one about the table, which is unusable.
+func MisfitOf(err error) (about string, flaw Flaw) {
 	var misfit *MisfitError
 	if errors.As(err, &misfit) {
-		return misfit.About
+		return misfit.About, misfit.Flaw
 	}
-	return "table"
+	return "table", Unusable
 }
 
 // Missing adds what init has still to make, and says whether there is something. more is added to what to do.
@@ -41,6 +60,14 @@ func Missing(d *core.Diagnosis, lost []string, more string) bool {
 	}
 	d.Fault(what, "there is no "+strings.Join(lost, ", no "), "run `connectd init`, which makes what is missing"+more)
 	return true
+}
+
+// CheckVersion refuses a table whose schema a program that makes version own must not touch.
+func CheckVersion(version, own int) error {
+	if newest := own + 1; version > newest {
+		return Unfit(TooNew, "it was prepared by a newer connectd (schema version %d, this one knows %d to %d): upgrade connectd here", version, own, newest)
+	}
+	return nil
 }
 
 // Initialised adds which version of the relay's tables is there, beside the one that this program makes.

@@ -11,12 +11,16 @@ import (
 )
 
 func TestMisfit(t *testing.T) {
-	err := fmt.Errorf("table outbox: %w", layout.Misfit("order", "n", "is no number"))
-	if about := layout.MisfitOf(err); about != "order" || err.Error() != "table outbox: the order column n is no number" {
-		t.Errorf("%s: %v", about, err)
+	err := fmt.Errorf("table outbox: %w", layout.Misfit("order", "n", layout.Mismapped, "is no number"))
+	if about, flaw := layout.MisfitOf(err); about != "order" || flaw != layout.Mismapped || err.Error() != "table outbox: the order column n is no number" {
+		t.Errorf("%s, %d: %v", about, flaw, err)
 	}
-	if about := layout.MisfitOf(errors.New("the id column is another's word")); about != "table" {
-		t.Error(about)
+	err = fmt.Errorf("table outbox: %w", layout.Unfit(layout.TooNew, "has version %d", 9))
+	if about, flaw := layout.MisfitOf(err); about != "table" || flaw != layout.TooNew || err.Error() != "table outbox: has version 9" {
+		t.Errorf("%s, %d: %v", about, flaw, err)
+	}
+	if about, flaw := layout.MisfitOf(errors.New("the id column has no unique constraint")); about != "table" || flaw != layout.Unusable {
+		t.Error(about, flaw)
 	}
 }
 

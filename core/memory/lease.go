@@ -57,20 +57,26 @@ func (s *Source) Acquire(ctx context.Context, owner string, limit int, lease tim
 			continue
 		}
 		a := core.Acquired{TakenOver: p.owner != ""}
+		before := p.owner
 		p.owner, p.until = owner, now.Add(lease)
 		p.epoch++
 		a.Lease = core.Lease{Part: i, Epoch: p.epoch}
-		a.Recovered = s.recover(p, owner, hold)
+		a.Recovered = s.recover(p, before, hold)
 		taken = append(taken, a)
 	}
 	return taken, nil
 }
 
-// recover counts a crash for each row that may have been sent under an earlier lease, and forgets the announcements.
-func (s *Source) recover(p *partition, owner string, hold bool) []core.Recovered {
+// recover counts a crash for each row that may have been sent under an earlier lease, whose owner was before, and forgets
+// the announcements.
+func (s *Source) recover(p *partition, before string, hold bool) []core.Recovered {
 	var seqs []int64
+	sent := map[int64]time.Time{}
 	for _, in := range p.inflight {
 		seqs = append(seqs, in.Seqs...)
+		for _, seq := range in.Seqs {
+			sent[seq] = in.SentAt
+		}
 	}
 	p.inflight = nil
 	slices.Sort(seqs)
@@ -84,9 +90,9 @@ func (s *Source) recover(p *partition, owner string, hold bool) []core.Recovered
 		r.crashes++
 		switch {
 		case r.crashes >= core.MaxCrashes:
-			s.stop(r, core.Dead, core.ReasonCrash, owner)
+			s.stop(r, core.Dead, core.ReasonCrash, core.Interrupted(before, sent[seq]), p.owner)
 		case hold:
-			s.stop(r, core.Held, core.ReasonUncertain, owner)
+			s.stop(r, core.Held, core.ReasonUncertain, core.Interrupted(before, sent[seq]), p.owner)
 		}
 		found = append(found, core.Recovered{Seq: seq, State: r.state, Crashes: r.crashes})
 	}
@@ -94,10 +100,10 @@ func (s *Source) recover(p *partition, owner string, hold bool) []core.Recovered
 }
 
 // stop takes a row out of pending for a reason of the relay's own.
-func (s *Source) stop(r *row, state core.State, reason, by string) {
+func (s *Source) stop(r *row, state core.State, reason, message, by string) {
 	s.leave(r, state)
-	r.lastError = reason
-	r.note(core.Attempt{At: s.now().UTC(), Deliveries: r.deliveries, Code: reason, By: by})
+	r.lastError = errorText(reason, message)
+	r.note(core.Attempt{At: s.now().UTC(), Deliveries: r.deliveries, Code: reason, Message: message, By: by})
 }
 
 // Renew moves the deadlines of those leases that are still owner's, expired or not.
@@ -128,7 +134,7 @@ func (s *Source) Release(ctx context.Context, owner string, l core.Lease) error 
 		return core.ErrLeaseNotOwned
 	}
 	p := s.parts[l.Part]
-	p.owner, p.until = "", time.Time{}
+	p.owner, p.until = "", s.now()
 	return nil
 }
 

@@ -102,7 +102,7 @@ func (s *Source) Leases(ctx context.Context) ([]core.LeaseInfo, error) {
 	list := make([]core.LeaseInfo, len(s.parts))
 	for i, p := range s.parts {
 		list[i] = core.LeaseInfo{Part: i, Owner: p.owner, Epoch: p.epoch}
-		if p.owner != "" {
+		if p.epoch > 0 {
 			list[i].Left = p.until.Sub(s.now())
 		}
 		for _, in := range p.inflight {

@@ -104,7 +104,7 @@ func (s *Source) Step(ctx context.Context, owner string, c core.Change) error {
 	}
 	for _, a := range c.Announce {
 		if i, found := p.find(c.Lease.Epoch, a.Batch); !found {
-			in := Inflight{Epoch: c.Lease.Epoch, Batch: a.Batch, Seqs: slices.Clone(a.Seqs)}
+			in := Inflight{Epoch: c.Lease.Epoch, Batch: a.Batch, Seqs: slices.Clone(a.Seqs), SentAt: s.now().UTC()}
 			p.inflight = slices.Insert(p.inflight, i, in)
 		}
 	}

@@ -84,6 +84,7 @@ type worker struct {
 type Inflight struct {
 	Epoch, Batch int64
 	Seqs         []int64
+	SentAt       time.Time
 }
 
 // NewSource returns an empty table of that many partitions, all free. now is the database's clock.

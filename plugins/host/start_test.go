@@ -25,6 +25,7 @@ func checkFails(t *testing.T, spec Spec) error {
 	return err
 }
 
+// The first cause, with the versions found, and not what it led to: https://github.com/ConduitIO/conduit/issues/1852
 func TestStartFailuresSayWhatHappened(t *testing.T) {
 	short := func(s Spec) Spec { s.StartTimeout = 400 * time.Millisecond; return s }
 	for _, c := range []struct {

@@ -89,6 +89,7 @@ func running(pid int) bool {
 	return fields[0] != "Z" && fields[0] != "X"
 }
 
+// A plugin is asked to end, given time for it, and then ended: https://github.com/hashicorp/go-plugin/pull/81
 func TestCloseNeverHangs(t *testing.T) {
 	for _, c := range []struct {
 		mode   string
@@ -146,6 +147,7 @@ func TestCloseWhileStarting(t *testing.T) {
 	}
 }
 
+// Ctrl-C reaches plugins before their host is done with them: https://github.com/hashicorp/go-plugin/issues/10
 func TestSignalsToTheGroupDoNotEndIt(t *testing.T) {
 	s, _ := startReady(t, tortureSpec(t, "plain"), defaultTiming())
 	pid := s.Status().PID

@@ -128,6 +128,7 @@ func (s *Sink) open(ctx context.Context, p *process) error {
 		return err
 	}
 	s.update(func() { s.status.State = Opening })
+	said := ""
 	for failures := 0; ; failures++ {
 		call, cancel := context.WithTimeout(ctx, s.timing.open)
 		err := p.sink.Open(call)
@@ -144,7 +145,8 @@ func (s *Sink) open(ctx context.Context, p *process) error {
 				return errors.New("the sink's process was wedged: it answered neither open nor a probe")
 			}
 		}
-		if failures == 0 {
+		if reason := err.Error(); reason != said {
+			said = reason
 			s.log.Warn("the sink cannot be opened, trying again", "error", err)
 		}
 		s.update(func() { s.openErr, s.opens, s.status.Reason = err, s.opens+1, err.Error() })

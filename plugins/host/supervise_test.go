@@ -296,6 +296,8 @@ func TestBreaker(t *testing.T) {
 }
 
 // TestNoOrphans kills a daemon with SIGKILL: its plugin must go with it, and the next daemon removes what it left.
+// Orphans, and what they go on doing: https://github.com/hashicorp/go-plugin/issues/10, https://github.com/dkron-io/dkron/issues/247,
+// https://github.com/flanksource/mission-control/pull/3185
 func TestNoOrphans(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {

@@ -170,7 +170,7 @@ func (s *tortured) Configure(_ context.Context, settings []byte) ([]core.Diagnos
 
 func (s *tortured) Open(context.Context) error {
 	switch s.mode {
-	case "open-fails-twice":
+	case "open-fails-twice", "open-fails-in-two-ways":
 		name := s.args[0]
 		f, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
 		if err != nil {
@@ -180,8 +180,14 @@ func (s *tortured) Open(context.Context) error {
 		if _, err := f.WriteString("x"); err != nil {
 			return err
 		}
-		if info, err := f.Stat(); err != nil || info.Size() <= 2 {
+		info, err := f.Stat()
+		switch {
+		case err != nil:
+			return err
+		case info.Size() <= 2:
 			return errors.New("broker is away")
+		case info.Size() <= 4 && s.mode == "open-fails-in-two-ways":
+			return errors.New("the password is wrong")
 		}
 	case "open-wedges": // the first time
 		f, err := os.OpenFile(s.args[0], os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
@@ -207,8 +213,12 @@ func (s *tortured) Health(context.Context) error {
 }
 
 func (s *tortured) Close(ctx context.Context) error {
-	if s.mode == "close-hangs" {
+	switch s.mode {
+	case "close-hangs":
 		select {}
+	case "close-flushes":
+		time.Sleep(100 * time.Millisecond) // it has something to flush
+		return os.WriteFile(s.args[0], []byte("flushed"), 0o600)
 	}
 	return nil
 }

@@ -191,6 +191,7 @@ kill_all() { # PID:START...
 			((SECONDS < deadline)) || fail "process ${each%:*} is still there $GONE_SECONDS s after it was killed"
 			sleep 0.05
 		done
+		rm -f "/dev/shm/faketime_shm_${each%:*}" "/dev/shm/sem.faketime_sem_${each%:*}" # what libfaketime leaves
 	done
 	# Each of PostgreSQL's kinds of server marks its data as in use by 56 bytes of shared memory, which outlive it when it
 	# is killed.

@@ -73,6 +73,8 @@ func TestBytes(t *testing.T) {
 }
 
 // One record that is too large fails alone, whoever finds it, and its key waits behind it.
+// A key that goes on without it: https://github.com/thomhurst/Dekaf/pull/3054
+// What is too large stays so, and is not tried for ever: https://github.com/JasperFx/wolverine/issues/3926
 func TestTooLarge(t *testing.T) {
 	for name, test := range map[string]struct {
 		configs map[string]string

@@ -50,6 +50,8 @@ func compile(p *settings.Problems, c *config, connector string) *composer {
 	if made.topic != nil && made.topic.Fixed() {
 		made.fixed, _ = made.topic.Expand(new(core.Record), nil)
 		p.WrongIf(!isTopicName(made.fixed), "/topic", topicNameRule)
+		p.WrongIf(time.Duration(c.UnknownTopicGrace) != defaultGrace, "/unknown_topic_grace",
+			"is for a topic with {fields}: while a fixed one is missing, the connector waits for it")
 	}
 	if c.Key != "" {
 		made.key = parsed("/key", c.Key)
@@ -65,6 +67,7 @@ func compile(p *settings.Problems, c *config, connector string) *composer {
 		made.headers = append(made.headers, headerTemplate{name, parsed(at, c.Headers[name])})
 	}
 	p.WrongIf(!isMedia(c.ContentType), "/content_type", "must be a media type, such as application/json")
+	p.WrongIf(c.Format == formatRaw && c.CloudEvents.Set(), "/cloudevents", "has no effect with format raw; set format too, or leave it out")
 	events, problems := c.CloudEvents.Parse("/cloudevents", connector)
 	p.Add(problems)
 	made.events = events

@@ -9,6 +9,7 @@ import (
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/scripts/services"
+	"github.com/connectd/connectd/scripts/services/proxy"
 	"github.com/connectd/connectd/sinks/sinktest"
 )
 
@@ -36,7 +37,7 @@ func realBroker(t testing.TB) sinktest.Harness {
 	k := newTopic(t, brokers, 3, map[string]string{
 		"max.message.bytes": "67108864", "message.timestamp.before.max.ms": tenYears, "message.timestamp.after.max.ms": tenYears,
 	})
-	p := behindProxy(t, brokers[0])
+	p := proxy.New(t, brokers[0], proxy.Kafka)
 	return sinktest.Harness{
 		Settings:    fmt.Appendf(nil, `{"brokers": [%q], "topic": %q, "max_batch_bytes": "64MiB"}`, p.Addr, k.name),
 		BadSettings: badSettings(),

@@ -10,6 +10,7 @@ import (
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/scripts/services"
+	"github.com/connectd/connectd/scripts/services/proxy"
 )
 
 // feed sends records as the engine does, in several calls at once that share no key, until it is told to end.
@@ -175,7 +176,7 @@ func TestBrokerOutages(t *testing.T) {
 func TestNetworkCut(t *testing.T) {
 	brokers := services.Kafka(t)
 	k := newTopic(t, brokers, 3, nil)
-	p := behindProxy(t, brokers[0])
+	p := proxy.New(t, brokers[0], proxy.Kafka)
 	s := opened(t, fmt.Appendf(nil, `{"brokers": [%q], "topic": %q, "timeouts": {"request": "2s", "connect": "1s"}}`, p.Addr, k.name))
 	f := newFeed(t, s)
 	for _, cut := range []struct {

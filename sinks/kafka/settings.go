@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"strings"
+	"time"
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/core/cloudevents"
@@ -60,6 +61,8 @@ type timeouts struct {
 	Connect settings.Duration `json:"connect" default:"5s" min:"1ms" max:"5m" doc:"name resolution, connection, TLS and SASL"`
 	Request settings.Duration `json:"request" default:"10s" min:"1ms" max:"5m" doc:"one request, until the broker has answered"`
 }
+
+const defaultGrace = time.Minute // of unknown_topic_grace
 
 // The values of acks and format.
 const (

@@ -75,6 +75,7 @@ func compile(p *settings.Problems, c *config, connector string) *composer {
 			made.forward[name] = true
 		}
 	}
+	p.WrongIf(c.Format == formatRaw && c.CloudEvents.Set(), "/cloudevents", "has no effect with format raw; set format too, or leave it out")
 	events, problems := c.CloudEvents.Parse("/cloudevents", connector)
 	made.events = events
 	p.Add(problems)

@@ -108,12 +108,15 @@ func checkTopology(p *settings.Problems, c *config) {
 	p.WrongIf(!active && len(t.Bindings) > 0, "/topology/bindings", "are for declare active: the server cannot be asked for a binding")
 	p.WrongIf(active && len(t.Exchanges)+len(t.Queues)+len(t.Bindings) == 0, "/topology", "is required with declare active")
 	const servers = "begins with amq., which is the server's own: it can be looked for, and not made"
+	const looked = "are for declare active: only whether the name is there can be looked for"
 	for i, x := range t.Exchanges {
+		p.WrongIf(!active && len(x.Arguments) > 0, fmt.Sprintf("/topology/exchanges/%d/arguments", i), looked)
 		p.WrongIf(active && strings.HasPrefix(x.Name, "amq."), fmt.Sprintf("/topology/exchanges/%d/name", i), servers)
 	}
 	for i, q := range t.Queues {
 		at := fmt.Sprintf("/topology/queues/%d", i)
 		p.WrongIf(active && strings.HasPrefix(q.Name, "amq."), at+"/name", servers)
+		p.WrongIf(!active && len(q.Arguments) > 0, at+"/arguments", looked)
 		_, there := q.Arguments[amqp.QueueTypeArg]
 		p.WrongIf(there, at+"/arguments/"+amqp.QueueTypeArg, "has a setting of its own, type")
 	}
@@ -159,8 +162,14 @@ func checkHeaders(p *settings.Problems, c *config) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.HeaderTypes)) {
-		reserved := c.reservedHeader(name)
-		p.WrongIf(reserved != "", pointer("header_types", name), "cannot be set: it %s", reserved)
+		at := pointer("header_types", name)
+		_, set := c.Headers[name]
+		sent := set || slices.Contains(c.ForwardHeaders, everyHeader) || slices.Contains(c.ForwardHeaders, name)
+		if reserved := c.reservedHeader(name); reserved != "" {
+			p.Wrong(at, "cannot be set: it %s", reserved)
+		} else if !sent {
+			p.Wrong(at, "has no effect: neither headers nor forward_headers has a header of this name")
+		}
 	}
 }
 

@@ -98,7 +98,11 @@ func TestWrongSettings(t *testing.T) {
 		{`{"topology":{"queues":[{"name":"q","arguments":{"x-queue-type":"stream"}}]}}`, "/topology/queues/0/arguments/x-queue-type", "type"},
 		{`{"topology":{"queues":[{"name":"q","type":"hunter2"}]}}`, "/topology/queues/0/type", "one of"},
 		{`{"reconnect_backoff":{"min":"1m"}}`, "/reconnect_backoff/min", "not be above"},
-		{`{"cloudevents":{"source":"a b"}}`, "/cloudevents/source", "URI reference"},
+		{`{"format":"ce_binary","cloudevents":{"source":"a b"}}`, "/cloudevents/source", "URI reference"},
+		{`{"cloudevents":{"type":"hunter2"}}`, "/cloudevents", "no effect"},
+		{`{"header_types":{"n":"int"},"forward_headers":["m"]}`, "/header_types/n", "no effect"},
+		{`{"topology":{"queues":[{"name":"q","arguments":{"x-max-length":5}}]}}`, "/topology/queues/0/arguments", "declare active"},
+		{`{"topology":{"exchanges":[{"name":"x","arguments":{"alternate-exchange":"y"}}]}}`, "/topology/exchanges/0/arguments", "declare active"},
 		{`{"heartbeat":"1ms"}`, "/heartbeat", "must be"},
 		{`{"heartbeat":"1500ms"}`, "/heartbeat", "whole seconds"},
 	} {

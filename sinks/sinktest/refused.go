@@ -8,6 +8,7 @@ import (
 
 // checkRefusedPlaces has one or all records of a batch refused, at each place: exactly those are permanent, and their
 // neighbours are delivered.
+// Results that shift to a neighbour's place: https://github.com/ConduitIO/conduit/pull/2733
 func checkRefusedPlaces(c *trial) {
 	if c.Refuse == nil {
 		c.Skip("the harness has no Refuse")

@@ -122,7 +122,7 @@ func TestListsTakeWhatFits(t *testing.T) {
 	}
 }
 
-// TestListsAndUnsendableRows costs no other row its place (cases E9).
+// TestListsAndUnsendableRows costs no other row its place: https://github.com/confluentinc/librdkafka/issues/488
 func TestListsAndUnsendableRows(t *testing.T) {
 	for settings, spoil := range map[string]func(r *core.Record){
 		`"batch":{},"max_body_bytes":2000`:        func(r *core.Record) { r.Payload = make([]byte, 3000) },

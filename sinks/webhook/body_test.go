@@ -83,7 +83,8 @@ func must(data []byte, err error) []byte {
 	return data
 }
 
-// TestBodyTemplateOfOtherRows buries a row that the template does not fit, with its reason (cases D5, H9).
+// TestBodyTemplateOfOtherRows buries a row that the template does not fit, with its reason:
+// https://github.com/hookdeck/outpost/pull/957, https://github.com/hookdeck/outpost/pull/1025
 func TestBodyTemplateOfOtherRows(t *testing.T) {
 	for text, c := range map[string]struct{ payload, code, words string }{
 		`{{.JSON.a.b}}`:                      {`{"a":{}}`, "bad_body", `no entry for key "b"`},

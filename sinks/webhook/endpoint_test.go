@@ -89,7 +89,8 @@ func TestWindowWidensAndHalves(t *testing.T) {
 	}
 }
 
-// ay-framework #105, convoy #1926: a dead endpoint is tried again and again and uses all workers.
+// A dead endpoint is tried again and again and uses all workers: https://github.com/liwala/ay-framework/issues/105,
+// https://github.com/frain-dev/convoy/issues/1926
 func TestDeadEndpointIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := one(limits())
@@ -151,7 +152,7 @@ func TestBreakerIgnoresWhatIsNoTrouble(t *testing.T) {
 	})
 }
 
-// android-sms-gateway #302: all that waited floods a receiver that has just come back.
+// All that waited floods a receiver that has just come back: https://github.com/capcom6/android-sms-gateway/issues/302
 func TestRecoveryStartsSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := one(limits())
@@ -195,7 +196,8 @@ func TestRecoveryStartsSlowly(t *testing.T) {
 	})
 }
 
-// mainflux #1332, convoy #1926: one endpoint that hangs must not hold up calls.
+// One endpoint that hangs must not hold up calls: https://github.com/MainfluxLabs/mainflux/issues/1332,
+// https://github.com/frain-dev/convoy/issues/1926
 func TestHangingEndpointIsAnsweredAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := one(limits())
@@ -276,7 +278,7 @@ func TestPlacesAsideAreBounded(t *testing.T) {
 	})
 }
 
-// GitLab #389348: an answer of 429 is a wish, with a time or without.
+// An answer of 429 is a wish, with a time or without: https://gitlab.com/gitlab-org/gitlab/-/issues/389348
 func TestEndpointThatAsksForAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := one(limits())
@@ -379,7 +381,7 @@ func TestRateLimitOfTheOneReceiver(t *testing.T) {
 	})
 }
 
-// convoy #1927: a rate limit that limits nothing.
+// A rate limit that limits nothing: https://github.com/frain-dev/convoy/issues/1927
 func TestRateLimitOfAnEndpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := limits()

@@ -19,8 +19,10 @@ import (
 	"github.com/connectd/connectd/sinks/webhook/signature"
 )
 
-// vantage-point #49, awx #13083, sourcegraph #46346, keygen #1138: a redirect drops the body or takes it, signed, to somebody
-// else, and counts as success.
+// A redirect drops the body or takes it, signed, to somebody else, and counts as success:
+// https://github.com/MrZoller/vantage-point/issues/49, https://github.com/ansible/awx/pull/13083,
+// https://github.com/sourcegraph/sourcegraph-public-snapshot/issues/46346,
+// https://github.com/keygen-sh/keygen-api/pull/1138
 func TestRedirectIsAFailure(t *testing.T) {
 	elsewhere := receive(t)
 	for _, code := range []int{301, 302, 303, 307, 308} {
@@ -72,8 +74,9 @@ func verifyKeys(t testing.TB) []signature.Key {
 	return []signature.Key{key}
 }
 
-// outpost #314 and #600: an error of DNS, a refused connection or an error of TLS is not retried. chatwoot #15920: the true
-// cause is lost.
+// An error of DNS, a refused connection or an error of TLS is not retried: https://github.com/hookdeck/outpost/issues/314,
+// https://github.com/hookdeck/outpost/pull/600
+// The true cause is lost: https://github.com/chatwoot/chatwoot/issues/15920
 func TestNoConnectionIsTheSinksFailure(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -184,7 +187,8 @@ func TestSlowHeader(t *testing.T) {
 	}
 }
 
-// outpost #974: an answer without end. The status decides, and the body is nobody's business.
+// An answer without end. The status decides, and the body is nobody's business:
+// https://github.com/hookdeck/outpost/issues/974
 func TestEndlessAnswers(t *testing.T) {
 	r := receive(t)
 	s := opened(t, to(r.url(), ""))
@@ -215,8 +219,8 @@ func TestInformationalAnswers(t *testing.T) {
 	want(t, send(t, s, record("b", "k")), core.Retryable)
 }
 
-// wolverine #3926: what is too large is sent for ever. An answer that comes before the request was read counts, although the
-// rest of the request then finds a closed connection.
+// An answer that comes before the request was read counts, although the rest of the request then finds a closed connection;
+// else what is too large is sent for ever: https://github.com/JasperFx/wolverine/issues/3926
 func TestEarlyAnswer(t *testing.T) {
 	r := receive(t)
 	r.always(raw(true, "HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"))
@@ -226,7 +230,7 @@ func TestEarlyAnswer(t *testing.T) {
 	wantFailure(t, send(t, s, big)[0], core.Permanent, core.ScopeDefault, false, "http_413")
 }
 
-// hatchet #4619: what a receiver says must not keep its failure from being written down.
+// What a receiver says must not keep its failure from being written down: https://github.com/hatchet-dev/hatchet/pull/4619
 func TestAnswerThatNoDatabaseTakes(t *testing.T) {
 	r := receive(t)
 	s := opened(t, to(r.url(), ""))
@@ -239,8 +243,9 @@ func TestAnswerThatNoDatabaseTakes(t *testing.T) {
 	}
 }
 
-// go-mastodon #219, reapit #10219, NetAlertX #1720, ciso-assistant #4216: a second attempt has an empty body, a stale
-// signature or another id.
+// A second attempt has an empty body, a stale signature or another id: https://github.com/mattn/go-mastodon/pull/219,
+// https://github.com/reapit/foundations/issues/10219, https://github.com/netalertx/NetAlertX/issues/1720,
+// https://github.com/intuitem/ciso-assistant-community/pull/4216
 func TestEveryAttemptIsWhole(t *testing.T) {
 	r := receive(t)
 	s := opened(t, to(r.url(), `, "signing": {"secrets": [{"value": "`+testSecret+`"}]}`))
@@ -303,7 +308,8 @@ func TestRefusedToken(t *testing.T) {
 	wantRequests(t, r, 2)
 }
 
-// outpost #957: a field that a record lacks is that record's failure, with a reason; others go on.
+// A field that a record lacks is that record's failure, with a reason; others go on:
+// https://github.com/hookdeck/outpost/pull/957
 func TestRecordWithoutAField(t *testing.T) {
 	r := receive(t)
 	s := opened(t, to(r.url()+"/{header:tenant}", ""))
@@ -326,7 +332,8 @@ func TestRecordWithoutAField(t *testing.T) {
 	}
 }
 
-// ay-framework #301, devtrack #2564: a row's URL that leads inside.
+// A row's URL that leads inside: https://github.com/liwala/ay-framework/issues/301,
+// https://github.com/Priyanshu-byte-coder/devtrack/issues/2564
 func TestRowsURLThatLeadsInside(t *testing.T) {
 	r := receive(t)
 	_, port, _ := net.SplitHostPort(r.address)
@@ -345,7 +352,8 @@ func TestRowsURLThatLeadsInside(t *testing.T) {
 	}
 }
 
-// rask #566, dapr #7258: a call that is ended is no failure of what had not begun, and says that it does not know of the rest.
+// A call that is ended is no failure of what had not begun, and says that it does not know of the rest:
+// https://github.com/pal-tamas/rask/pull/566, https://github.com/dapr/dapr/issues/7258
 func TestCallThatIsEnded(t *testing.T) {
 	r := receive(t)
 	r.always(after(time.Minute, status(200)))

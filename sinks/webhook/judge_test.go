@@ -151,7 +151,7 @@ func TestStatusWithRetryAfter(t *testing.T) {
 	}
 }
 
-// TestStatusLists has the operator's word before the table's (sinks 3.11 row 10).
+// TestStatusLists has the operator's word before the table's.
 func TestStatusLists(t *testing.T) {
 	for settings, want := range map[string]map[int]string{
 		`,"success_status":["200"]`:         {200: "delivered", 201: "retryable unknown", 207: "retryable unknown", 204: "retryable unknown"},
@@ -197,7 +197,7 @@ func TestAbortHeader(t *testing.T) {
 	}
 }
 
-// TestRedirectMessage names where a redirect leads, without what may be secret there (sinks 3.11 rows 1 and 2).
+// TestRedirectMessage names where a redirect leads, without what may be secret there.
 func TestRedirectMessage(t *testing.T) {
 	j := judging(t, "")
 	for location, words := range map[string]string{
@@ -246,7 +246,8 @@ func TestFollowedRedirects(t *testing.T) {
 	}
 }
 
-// TestMessageOfAnAnswer bounds and cleans what the receiver said, and hides what it repeats of the request (sinks 3.11 row 4, cases D10).
+// TestMessageOfAnAnswer bounds and cleans what the receiver said, and hides what it repeats of the request:
+// https://github.com/hatchet-dev/hatchet/pull/4619
 func TestMessageOfAnAnswer(t *testing.T) {
 	const auth = `,"auth":{"type":"basic","username":"user","password":"hunter2"},"signing":{"scheme":"github","secrets":[{"value":"hunter3-hunter3-hunter3"}]}`
 	for name, c := range map[string]struct {
@@ -289,6 +290,7 @@ func TestMessageOfAnAnswer(t *testing.T) {
 	}
 }
 
+// Every failure comes wrapped: https://github.com/JasperFx/wolverine/issues/3766
 func TestFailures(t *testing.T) {
 	certificate := &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}
 	refusal := fmt.Errorf("%w: address 127.0.0.1 is loopback", egress.ErrRefused)

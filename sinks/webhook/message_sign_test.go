@@ -22,7 +22,8 @@ func attempt(c *composer, m *message, now time.Time) http.Header {
 	return m.header.Clone()
 }
 
-// TestSignatureCoversTheBytesSent verifies with the official module, for every body there is (cases E7).
+// TestSignatureCoversTheBytesSent verifies with the official module, for every body there is:
+// https://github.com/netalertx/NetAlertX/issues/1720
 func TestSignatureCoversTheBytesSent(t *testing.T) {
 	verifier, err := standard.NewWebhook(signingKey)
 	if err != nil {
@@ -48,7 +49,7 @@ func TestSignatureCoversTheBytesSent(t *testing.T) {
 	}
 }
 
-// TestEachAttemptIsSignedAnew: an old timestamp fails the receiver's tolerance (sinks 3.11 row 12).
+// TestEachAttemptIsSignedAnew: an old timestamp fails the receiver's tolerance.
 func TestEachAttemptIsSignedAnew(t *testing.T) {
 	c := composing(t, `{"url":"https://example.com","signing":{"secrets":[{"value":"`+signingKey+`"}]}}`)
 	m, _ := c.compose([]core.Record{order()}, []int{0})

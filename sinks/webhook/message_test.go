@@ -115,7 +115,8 @@ Webhook-Id: b64_YS5i
 	}
 }
 
-// TestIDStays has the same id on every attempt, whatever else changes between them (cases H11).
+// TestIDStays has the same id on every attempt, whatever else changes between them:
+// https://github.com/intuitem/ciso-assistant-community/pull/4216
 func TestIDStays(t *testing.T) {
 	for _, id := range []string{"c-1", "0192f0c4-7c1e-7a53-9d0b-2f6f5e0a1b2c", "a.b", "b64_x", "ü €", "", "a\r\nWebhook-Id: b"} {
 		first, again := order(), order()

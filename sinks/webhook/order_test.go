@@ -14,7 +14,7 @@ import (
 	"github.com/connectd/connectd/core"
 )
 
-// livekit protocol #784: keys run beside each other, and each in order. A slow one holds up no other.
+// Keys run beside each other, and each in order. A slow one holds up no other: https://github.com/livekit/protocol/pull/784
 func TestKeysRunBesideEachOther(t *testing.T) {
 	r := receive(t)
 	others := make(chan struct{})
@@ -68,7 +68,8 @@ func wantOrder(t *testing.T, r *receiver, batch []core.Record) {
 	}
 }
 
-// Benthos #414, debezium #3755: one failing record stops everything, or is passed by those behind it.
+// One failing record stops everything, or is passed by those behind it:
+// https://github.com/redpanda-data/connect/issues/414, https://github.com/debezium/debezium/pull/3755
 func TestBehindARecordThatFailed(t *testing.T) {
 	r := receive(t)
 	r.always(answer{do: func(w http.ResponseWriter, request *http.Request) {
@@ -103,7 +104,8 @@ func guilty(r core.Record) core.Record {
 	return r
 }
 
-// librdkafka #488: one record fails its neighbours in the same request. It is found by halves, and alone is to blame.
+// One record fails its neighbours in the same request. It is found by halves, and alone is to blame:
+// https://github.com/confluentinc/librdkafka/issues/488
 func TestHalvesFindTheGuiltyRecord(t *testing.T) {
 	for _, code := range []int{400, 413, 422} {
 		for place := range 16 {

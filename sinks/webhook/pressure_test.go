@@ -90,7 +90,7 @@ func among(routes ...string) func(key, n int) core.Record {
 	}
 }
 
-// convoy #1927: a rate limit that limits nothing, against a server that counts.
+// A rate limit that limits nothing, against a server that counts: https://github.com/frain-dev/convoy/issues/1927
 func TestRateLimitAgainstACountingReceiver(t *testing.T) {
 	for name, s := range map[string]func(r *receiver) *Sink{
 		"one": func(r *receiver) *Sink {
@@ -109,7 +109,8 @@ func TestRateLimitAgainstACountingReceiver(t *testing.T) {
 	}
 }
 
-// mainflux #1332, convoy #1926: an endpoint that hangs takes all places, and the others starve.
+// An endpoint that hangs takes all places, and the others starve: https://github.com/MainfluxLabs/mainflux/issues/1332,
+// https://github.com/frain-dev/convoy/issues/1926
 func TestHangingEndpointStarvesNobody(t *testing.T) {
 	hung, fine := receive(t), receive(t)
 	hung.hang(t)
@@ -124,7 +125,8 @@ func TestHangingEndpointStarvesNobody(t *testing.T) {
 	}
 }
 
-// harbor #23591, outpost #1021: with two kept connections there is a new one for nearly every request.
+// With two kept connections there is a new one for nearly every request: https://github.com/goharbor/harbor/pull/23591,
+// https://github.com/hookdeck/outpost/pull/1021
 func TestConnectionsAreKept(t *testing.T) {
 	r := receive(t)
 	r.always(after(time.Millisecond, status(200)))

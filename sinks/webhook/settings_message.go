@@ -18,6 +18,7 @@ import (
 func (k *checker) body(c *config) {
 	k.WrongIf(c.Body == bodyTemplate && c.BodyTemplate == "", "/body_template", "is required with body template")
 	k.WrongIf(c.Body != bodyTemplate && c.BodyTemplate != "", "/body_template", "is for body template")
+	k.WrongIf((c.Body == bodyPayload || c.Body == bodyTemplate) && c.CloudEvents.Set(), "/cloudevents", "has no effect with body %s", c.Body)
 	k.WrongIf(c.ContentType != "" && !media(c.ContentType), "/content_type", "must be a media type, such as application/json")
 	k.WrongIf(!fieldText(c.UserAgent), "/user_agent", "must be printable ASCII, without blanks around it")
 	if b := c.Batch; b != nil {

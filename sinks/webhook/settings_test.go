@@ -103,8 +103,9 @@ func TestSettings(t *testing.T) {
 		`{` + url + `,"user_agent":"a\nb"}`:                                               "/user_agent printable",
 		`{` + url + `,"max_body_bytes":0}`:                                                "/max_body_bytes 1 to",
 		`{` + url + `,"body":"ce_structured","cloudevents":{"source":"a b"}}`:             "/cloudevents/source URI",
-		`{` + url + `,"cloudevents":{"source":""}}`:                                       "/cloudevents/source URI",
-		`{` + url + `,"cloudevents":{"type":"{nope}"}}`:                                   "/cloudevents/type no known field",
+		`{` + url + `,"body":"ce_binary","cloudevents":{"source":""}}`:                    "/cloudevents/source URI",
+		`{` + url + `,"cloudevents":{"source":"/shop"}}`:                                  "/cloudevents no effect",
+		`{` + url + `,"body":"ce_batch","cloudevents":{"type":"{nope}"}}`:                 "/cloudevents/type no known field",
 		`{` + url + `,"body":"ce_structured","cloudevents":{"type":""}}`:                  " without an id, a source or a type",
 
 		// batch

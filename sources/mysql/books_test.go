@@ -40,12 +40,6 @@ func withBooks(db *sql.DB, cfg mysql.Config, table string, t sourcetest.Table) s
 		}
 		return n
 	}
-	t.Receipt = func(t *testing.T, command string) {
-		t.Helper()
-		if _, err := db.Exec(`INSERT INTO connectd_receipt (command_id) VALUES (?)`, command); err != nil {
-			t.Fatal(err)
-		}
-	}
 	t.AgeReceipts = func(t *testing.T, d time.Duration) {
 		t.Helper()
 		if _, err := db.Exec(`UPDATE connectd_receipt SET at = at - INTERVAL ? MICROSECOND`, d.Microseconds()); err != nil {

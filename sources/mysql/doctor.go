@@ -265,7 +265,8 @@ func (d *doctor) table(ctx context.Context) error {
 	s, err := inspect(ctx, d.db, d.cfg)
 	switch {
 	case err != nil && number(err) == 0 && ctx.Err() == nil:
-		d.Fault(layout.MisfitOf(err), err.Error(), remedy(err))
+		about, flaw := layout.MisfitOf(err)
+		d.Fault(about, err.Error(), remedy(flaw))
 		return nil
 	case err != nil:
 		return err
@@ -290,14 +291,13 @@ func (d *doctor) table(ctx context.Context) error {
 }
 
 // remedy is what to do about such a table, where the error does not say so itself.
-func remedy(err error) string {
-	text := err.Error()
-	switch {
-	case strings.Contains(text, "no unique constraint"):
+func remedy(flaw layout.Flaw) string {
+	switch flaw {
+	case layout.NotUnique:
 		return "give the column one (ALTER TABLE ... ADD UNIQUE), or map the name in source.columns to a column that has one"
-	case strings.Contains(text, "upgrade connectd"):
+	case layout.TooNew:
 		return "upgrade connectd here"
-	case strings.Contains(text, "(map "), strings.Contains(text, ": map "):
+	case layout.Mismapped:
 		return "correct source.columns or source.table"
 	default:
 		return "name another table in source.table, or change this one"

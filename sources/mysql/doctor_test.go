@@ -41,7 +41,7 @@ func TestDoctorOfASoundTable(t *testing.T) {
 				sums := func() string {
 					var all []string
 					db := open(t, cfg.DSN)
-					rows, err := db.Query(`CHECKSUM TABLE outbox, connectd_outbox, connectd_lease, connectd_worker, connectd_inflight, connectd_attempt, connectd_ledger, connectd_receipt EXTENDED`)
+					rows, err := db.Query(`CHECKSUM TABLE outbox, connectd_outbox, connectd_lease, connectd_worker, connectd_inflight, connectd_attempt, connectd_ledger, connectd_receipt, connectd_cleaned EXTENDED`)
 					must(t, err)
 					defer rows.Close()
 					for rows.Next() {
@@ -84,8 +84,9 @@ func TestDoctorOfTheTable(t *testing.T) {
 			"another index":    {[]string{`ALTER TABLE outbox DROP INDEX connectd_pending`, `ALTER TABLE outbox ADD INDEX connectd_pending (state, available_at)`}, core.Problem, "plan", []string{"sorts", "connectd init"}},
 			"a useless index":  {[]string{`ALTER TABLE outbox DROP INDEX connectd_pending`, `ALTER TABLE outbox ADD INDEX connectd_pending (crashes)`}, core.Problem, "plan", []string{"does not use the index", "connectd init"}},
 			"no column":        {[]string{`ALTER TABLE outbox DROP COLUMN last_error`}, core.Problem, "initialised", []string{"last_error", "connectd init"}},
-			"no payload":       {[]string{`ALTER TABLE outbox DROP COLUMN payload`}, core.Problem, "table", []string{"no column payload", "columns.payload"}},
+			"no payload":       {[]string{`ALTER TABLE outbox DROP COLUMN payload`}, core.Problem, "table", []string{"no column payload", "columns.payload", "correct source.columns"}},
 			"no unique id":     {[]string{`ALTER TABLE outbox DROP INDEX id`}, core.Problem, "id", []string{"no unique constraint", "ADD UNIQUE"}},
+			"no numbers":       {[]string{`DROP TABLE outbox`, `CREATE TABLE outbox (id varchar(200) PRIMARY KEY, aggregateid text, payload blob, seq bigint NOT NULL UNIQUE)`}, core.Problem, "order", []string{"map columns.order", "correct source.columns"}},
 			"no lease table":   {[]string{`DROP TABLE connectd_lease`}, core.Problem, "initialised", []string{"connectd_lease"}},
 			"no registration":  {[]string{`DELETE FROM connectd_outbox`}, core.Problem, "initialised", []string{"connectd init"}},
 			"the next version": {[]string{`UPDATE connectd_outbox SET version = 2`}, core.Warning, "initialised", []string{"upgrade connectd"}},
@@ -183,7 +184,7 @@ func TestDoctorOfTheRights(t *testing.T) {
 				}
 				srv.execute(t, owner, `REVOKE SELECT ON *.* FROM `+user)
 				f = sourcetest.WantFinding(t, mysql.Diagnose(t.Context(), cfg), core.Problem, "rights", "SELECT")
-				for _, table := range []string{"outbox", "connectd_outbox", "connectd_lease", "connectd_worker", "connectd_inflight", "connectd_attempt", "connectd_ledger", "connectd_receipt"} {
+				for _, table := range []string{"outbox", "connectd_outbox", "connectd_lease", "connectd_worker", "connectd_inflight", "connectd_attempt", "connectd_ledger", "connectd_receipt", "connectd_cleaned"} {
 					srv.execute(t, owner, "GRANT SELECT ON "+table+" TO "+user)
 				}
 				srv.execute(t, owner, `GRANT PROCESS ON *.* TO `+user)

@@ -391,8 +391,20 @@ func TestANewerSchemaIsRefused(t *testing.T) {
 		cfg := srv.config(t)
 		initialise(t, cfg, mysql.InitOptions{})
 		srv.execute(t, cfg, `UPDATE connectd_outbox SET version = 2`)
-		source(t, cfg).Close() // a neighbouring version is at work beside us
+		src := source(t, cfg) // a neighbouring version is at work beside us
+		beat := func() error {
+			if _, err := src.Heartbeat(t.Context(), "one", nil, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			return src.Moved()
+		}
+		if err := beat(); err != nil {
+			t.Error(err)
+		}
 		srv.execute(t, cfg, `UPDATE connectd_outbox SET version = 3`)
+		if err := beat(); err == nil || !strings.Contains(err.Error(), "upgrade connectd") {
+			t.Errorf("a heartbeat finds: %v", err)
+		}
 		if _, err := mysql.Open(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "upgrade connectd") {
 			t.Errorf("opened: %v", err)
 		}

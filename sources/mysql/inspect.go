@@ -11,12 +11,8 @@ import (
 	"github.com/connectd/connectd/core/layout"
 )
 
-// This program works on tables of its own schema version and of the next, so that daemons of two neighbouring versions
-// can run side by side while they are upgraded: a new version must not change what the one before it does.
-const (
-	schemaVersion     = 1
-	newestKnownSchema = schemaVersion + 1
-)
+// schemaVersion is the version of the schema that this program's init makes: see package layout.
+const schemaVersion = 1
 
 // schema is what the database says of an outbox table: as it is, and how its columns are used.
 type schema struct {
@@ -177,10 +173,8 @@ func (s *schema) readRegistration(ctx context.Context, q querier) error {
 		return nil
 	case err != nil:
 		return err
-	case s.version > newestKnownSchema:
-		return fmt.Errorf("its tables have version %d, this connectd knows up to %d: upgrade connectd", s.version, newestKnownSchema)
 	}
-	return nil
+	return layout.CheckVersion(s.version, schemaVersion)
 }
 
 // settleColumns finds the application's columns in an existing table. The relay's own may still be missing.
@@ -197,7 +191,7 @@ func (s *schema) settleColumns(cfg Config) error {
 		s.cols.Created, s.fillCreated = created, true
 	}
 	if s.unique[strings.ToLower(s.cols.ID)] == "" {
-		return layout.Misfit("id", s.cols.ID, "has no unique constraint of its own")
+		return layout.Misfit("id", s.cols.ID, layout.NotUnique, "has no unique constraint of its own")
 	}
 	for _, name := range []string{s.cols.ID, s.cols.Key} {
 		if c := s.found[strings.ToLower(name)]; name != "" && !c.canIdentify() {
@@ -219,15 +213,15 @@ func (s *schema) settleOrder(cfg Config) error {
 	}
 	switch {
 	case found && !c.auto:
-		return layout.Misfit("order", c.name, "is not AUTO_INCREMENT, so its values could come twice (map columns.order to a name the table has not, and init adds such a column)")
+		return layout.Misfit("order", c.name, layout.Mismapped, "is not AUTO_INCREMENT, so its values could come twice (map columns.order to a name the table has not, and init adds such a column)")
 	case !found && auto.name != "" && cfg.Columns.Has("order"):
-		return fmt.Errorf("it has no column %s, and can get none since a table has only one AUTO_INCREMENT column: map columns.order to %s", s.cols.Order, auto.name)
+		return layout.Unfit(layout.Mismapped, "it has no column %s, and can get none since a table has only one AUTO_INCREMENT column: map columns.order to %s", s.cols.Order, auto.name)
 	case !found && auto.name == "":
 		s.addOrder = true
 		return nil
 	}
 	if s.unique[strings.ToLower(auto.name)] == "" {
-		return layout.Misfit("order", auto.name, "has no unique constraint of its own")
+		return layout.Misfit("order", auto.name, layout.NotUnique, "has no unique constraint of its own")
 	}
 	s.cols.Order = auto.name
 	return nil
@@ -258,8 +252,12 @@ func (s *schema) missing() []string {
 	if !s.indexes[pendingIndex] {
 		lost = append(lost, "index "+pendingIndex)
 	}
-	if lost == nil && !s.ready {
+	switch {
+	case lost != nil:
+	case !s.ready:
 		lost = []string{"the table's row in connectd_outbox"}
+	case s.version < schemaVersion:
+		lost = []string{fmt.Sprintf("schema of version %d", schemaVersion)}
 	}
 	return lost
 }

@@ -11,9 +11,11 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/layout"
 )
 
-// Heartbeat tells that owner lives, and counts who does. Its statements stand alone: workers that swept in one transaction
+// Heartbeat tells that owner lives, and counts who does. It learns as well which version of the schema the table has by
+// now. Its statements stand alone: workers that swept in one transaction
 // with their own heartbeat would wait for each other in a circle.
 func (src *Source) Heartbeat(ctx context.Context, owner string, info []byte, ttl time.Duration) (core.Pulse, error) {
 	var pulse core.Pulse
@@ -51,7 +53,12 @@ func (src *Source) Heartbeat(ctx context.Context, owner string, info []byte, ttl
 				return err
 			}
 		}
-		return src.keep.QueryRowContext(ctx, src.text.fill(`SELECT changes FROM {outbox} WHERE tbl = ?`), src.s.table.name).Scan(&pulse.Changes)
+		var version int64
+		err = src.keep.QueryRowContext(ctx, src.text.fill(`SELECT changes, version FROM {outbox} WHERE tbl = ?`), src.s.table.name).Scan(&pulse.Changes, &version)
+		if err == nil {
+			src.version.Store(version)
+		}
+		return err
 	})
 	return pulse, err
 }
@@ -91,15 +98,18 @@ func (src *Source) Acquire(ctx context.Context, owner string, limit int, lease t
 	var taken []core.Acquired
 	err = src.transact(ctx, src.keep, "acquire", func(tx *sql.Tx) error {
 		taken = nil
+		before := map[int]string{} // the leases' last owners
 		err := collect(ctx, tx, func(rows *sql.Rows) error {
 			var a core.Acquired
-			if err := rows.Scan(&a.Lease.Part, &a.TakenOver, &a.Lease.Epoch); err != nil {
+			var last sql.NullString
+			if err := rows.Scan(&a.Lease.Part, &last, &a.Lease.Epoch); err != nil {
 				return err
 			}
 			a.Lease.Epoch++
+			a.TakenOver, before[a.Lease.Part] = last.Valid, last.String
 			taken = append(taken, a)
 			return nil
-		}, src.text.fill(`SELECT part, owner IS NOT NULL, epoch FROM {lease} FORCE INDEX (PRIMARY) WHERE `+takeable+` AND part IN `+list(free)+
+		}, src.text.fill(`SELECT part, owner, epoch FROM {lease} FORCE INDEX (PRIMARY) WHERE `+takeable+` AND part IN `+list(free)+
 			` ORDER BY part LIMIT ? FOR UPDATE SKIP LOCKED`), src.s.table.name, limit)
 		if err != nil || taken == nil {
 			return err
@@ -109,7 +119,7 @@ func (src *Source) Acquire(ctx context.Context, owner string, limit int, lease t
 		if err != nil {
 			return err
 		}
-		return src.recover(ctx, tx, owner, hold, taken)
+		return src.recover(ctx, tx, owner, hold, taken, before)
 	})
 	if err != nil {
 		return nil, err
@@ -126,8 +136,8 @@ func parts(taken []core.Acquired) []int {
 }
 
 // recover counts a crash for each pending row that an inflight row of the partitions names, and deletes the inflight rows.
-// It begins after the leases are locked, and each of its statements sees what was committed before it.
-func (src *Source) recover(ctx context.Context, tx *sql.Tx, owner string, hold bool, taken []core.Acquired) error {
+// before has the leases' last owners. It begins after the leases are locked, and each of its statements sees what was committed before it.
+func (src *Source) recover(ctx context.Context, tx *sql.Tx, owner string, hold bool, taken []core.Acquired, before map[int]string) error {
 	announced, err := src.inflight(ctx, tx, `AND part IN `+list(parts(taken)))
 	if err != nil || announced.batches == 0 {
 		return err
@@ -135,20 +145,27 @@ func (src *Source) recover(ctx context.Context, tx *sql.Tx, owner string, hold b
 	var notes []entry
 	for i := range taken {
 		a := &taken[i]
-		for seqs := range slices.Chunk(announced.seqs[a.Lease.Part], chunk) {
-			found, err := src.countCrashes(ctx, tx, hold, seqs)
-			if err != nil {
-				return err
+		sent := map[int64]time.Time{}
+		for _, seq := range announced.seqs[a.Lease.Part] {
+			sent[seq] = announced.sent[seq].At
+		}
+		for message, all := range layout.Interrupted(before[a.Lease.Part], sent) {
+			for seqs := range slices.Chunk(all, chunk) {
+				found, err := src.countCrashes(ctx, tx, hold, seqs, message)
+				if err != nil {
+					return err
+				}
+				a.Recovered = append(a.Recovered, found...)
 			}
-			a.Recovered = append(a.Recovered, found...)
 		}
 		slices.SortFunc(a.Recovered, func(a, b core.Recovered) int { return cmp.Compare(a.Seq, b.Seq) })
 		for _, r := range a.Recovered {
+			message := core.Interrupted(before[a.Lease.Part], sent[r.Seq])
 			switch r.State {
 			case core.Dead:
-				notes = append(notes, entry{seq: r.Seq, by: owner, failure: core.Failure{Code: core.ReasonCrash}})
+				notes = append(notes, entry{seq: r.Seq, by: owner, failure: core.Failure{Code: core.ReasonCrash, Message: message}})
 			case core.Held:
-				notes = append(notes, entry{seq: r.Seq, by: owner, failure: core.Failure{Code: core.ReasonUncertain}})
+				notes = append(notes, entry{seq: r.Seq, by: owner, failure: core.Failure{Code: core.ReasonUncertain, Message: message}})
 			}
 		}
 	}
@@ -161,7 +178,7 @@ func (src *Source) recover(ctx context.Context, tx *sql.Tx, owner string, hold b
 
 // countCrashes reads the rows that are pending, with a lock, and counts one for each. Assignments happen from left to
 // right, so crashes comes after what is computed from it.
-func (src *Source) countCrashes(ctx context.Context, tx *sql.Tx, hold bool, seqs []int64) ([]core.Recovered, error) {
+func (src *Source) countCrashes(ctx context.Context, tx *sql.Tx, hold bool, seqs []int64, message string) ([]core.Recovered, error) {
 	var found []core.Recovered
 	var pending []int64
 	err := collect(ctx, tx, func(rows *sql.Rows) error {
@@ -184,10 +201,10 @@ func (src *Source) countCrashes(ctx context.Context, tx *sql.Tx, hold bool, seqs
 		return nil, err
 	}
 	_, err = tx.ExecContext(ctx, src.text.fill(fmt.Sprintf(`UPDATE `+bySeq+` SET {deliveries} = {deliveries} + 1,
-		{last_error} = CASE WHEN {crashes} + 1 >= %[1]d THEN '%[2]s' WHEN ? THEN '%[3]s' ELSE {last_error} END,
+		{last_error} = CASE WHEN {crashes} + 1 >= %[1]d THEN ? WHEN ? THEN ? ELSE {last_error} END,
 		{state} = CASE WHEN {crashes} + 1 >= %[1]d THEN 'dead' WHEN ? THEN 'held' ELSE 'pending' END,
-		{crashes} = {crashes} + 1{keep} WHERE {order} IN %[4]s AND {state} = 'pending'`,
-		core.MaxCrashes, core.ReasonCrash, core.ReasonUncertain, list(pending))), hold, hold)
+		{crashes} = {crashes} + 1{keep} WHERE {order} IN %[2]s AND {state} = 'pending'`, core.MaxCrashes, list(pending))),
+		core.ReasonCrash+": "+message, hold, core.ReasonUncertain+": "+message, hold)
 	return found, err
 }
 
@@ -242,7 +259,7 @@ func (src *Source) Release(ctx context.Context, owner string, l core.Lease) erro
 		if err := src.fence(ctx, tx, owner, l); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, src.text.fill(`UPDATE {lease} SET owner = NULL, lease_until = {epoch} WHERE tbl = ? AND part = ?`), src.s.table.name, l.Part)
+		_, err := tx.ExecContext(ctx, src.text.fill(`UPDATE {lease} SET owner = NULL, lease_until = {now} WHERE tbl = ? AND part = ?`), src.s.table.name, l.Part)
 		return err
 	})
 }

@@ -42,7 +42,7 @@ func (src *Source) List(ctx context.Context, f core.Filter) ([]core.RowInfo, err
 	var found []core.RowInfo
 	err := src.try(ctx, "list", func() error {
 		found = nil
-		sending, err := src.sending(ctx, src.work)
+		announced, err := src.inflight(ctx, src.work, "")
 		if err != nil {
 			return err
 		}
@@ -51,7 +51,7 @@ func (src *Source) List(ctx context.Context, f core.Filter) ([]core.RowInfo, err
 			if err != nil {
 				return err
 			}
-			r.Sending = r.State == core.Pending && sending[r.Seq]
+			r.Sending = r.State == core.Pending && announced.names(r.Seq)
 			found = append(found, r)
 			return nil
 		}, query, args...)
@@ -85,18 +85,6 @@ func (src *Source) listQuery(f core.Filter) (string, []any) {
 		slices.Repeat(args, src.s.partitions)
 }
 
-// sending is the set of rows that inflight rows name.
-func (src *Source) sending(ctx context.Context, q querier) (map[int64]bool, error) {
-	announced, err := src.inflight(ctx, q, "")
-	set := make(map[int64]bool, announced.count())
-	for _, seqs := range announced.seqs {
-		for _, seq := range seqs {
-			set[seq] = true
-		}
-	}
-	return set, err
-}
-
 // Show returns one row with its history, oldest entry first.
 func (src *Source) Show(ctx context.Context, id string) (core.RowInfo, []core.Attempt, error) {
 	var info core.RowInfo
@@ -116,11 +104,11 @@ func (src *Source) Show(ctx context.Context, id string) (core.RowInfo, []core.At
 			return core.ErrNoRow
 		}
 		info.Payload, info.Headers = payload, headers.String
-		sending, err := src.sending(ctx, src.work)
+		announced, err := src.inflight(ctx, src.work, "")
 		if err != nil {
 			return err
 		}
-		info.Sending = info.State == core.Pending && sending[info.Seq]
+		info.Sending = info.State == core.Pending && announced.names(info.Seq)
 		lines, err = src.history(ctx, src.work, info.Seq)
 		return err
 	})
@@ -200,8 +188,8 @@ func (src *Source) Leases(ctx context.Context) ([]core.LeaseInfo, error) {
 			if err := rows.Scan(&l.Part, &owner, &l.Epoch, &left); err != nil {
 				return err
 			}
-			if owner.Valid {
-				l.Owner, l.Left = owner.String, micros(left)
+			if l.Owner = owner.String; l.Epoch > 0 {
+				l.Left = micros(left)
 			}
 			l.InFlight = len(announced.seqs[l.Part])
 			leases = append(leases, l)

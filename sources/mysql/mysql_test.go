@@ -224,6 +224,11 @@ func table(t *testing.T, cfg mysql.Config) sourcetest.Table {
 			must(t, err)
 			return func() { must(t, tx.Commit()) }
 		},
+		Receipt: func(t *testing.T, id string, r core.Receipt) {
+			t.Helper()
+			_, err := db.Exec(`INSERT INTO connectd_receipt (command_id, consumer, status, result_ref) VALUES (?, ?, ?, ?)`, id, r.Consumer, r.Status, r.ResultRef)
+			must(t, err)
+		},
 		Lock: func(t *testing.T) func() {
 			conn, err := db.Conn(context.Background())
 			must(t, err)

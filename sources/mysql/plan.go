@@ -160,5 +160,9 @@ func (s *schema) plan(opt InitOptions, unsent string) ([]core.PlanStep, error) {
 		p.add("each partition has a lease, free at first", "INSERT INTO "+s.own("lease")+" (tbl, part) VALUES "+strings.Join(rows, ", ")+" ON DUPLICATE KEY UPDATE tbl = tbl")
 		p.add("from now on daemons work on it", "UPDATE "+s.own("outbox")+" SET ready = TRUE WHERE tbl = "+tbl)
 	}
+	if s.version > 0 && s.version < schemaVersion {
+		p.add(fmt.Sprintf("the schema of table %s has version %d from now on", s.table.name, schemaVersion),
+			fmt.Sprintf("UPDATE %s SET version = %d WHERE tbl = %s AND version < %[2]d", s.own("outbox"), schemaVersion, tbl))
+	}
 	return p.steps, nil
 }

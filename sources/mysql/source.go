@@ -33,6 +33,7 @@ import (
 	"sync/atomic"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // Source is one outbox table in a database. All methods may be called from several goroutines at once.
@@ -46,6 +47,7 @@ type Source struct {
 	horizon         *horizon
 	rowSize         atomic.Int64 // bytes of a row that was read lately
 	repeated        atomic.Int64 // transactions that were run again
+	version         atomic.Int64 // of the schema, by the last heartbeat; 0: none yet
 }
 
 var (
@@ -96,6 +98,14 @@ func open(ctx context.Context, cfg Config) (*Source, error) {
 // Close closes the connections; what runs on them fails. It may be called twice.
 func (src *Source) Close() error {
 	return errors.Join(src.work.Close(), src.keep.Close())
+}
+
+// Moved says that the table was prepared, since it was opened, by a connectd whose schema this one does not know.
+func (src *Source) Moved() error {
+	if err := layout.CheckVersion(int(src.version.Load()), schemaVersion); err != nil {
+		return fmt.Errorf("mysql: table %s: %w", src.s.table, err)
+	}
+	return nil
 }
 
 // Partitions is the number that was chosen when the table was initialised.

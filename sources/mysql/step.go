@@ -75,16 +75,19 @@ func (src *Source) announce(ctx context.Context, tx *sql.Tx, c core.Change) erro
 // announcements are inflight rows.
 type announcements struct {
 	batches int
-	seqs    map[int][]int64 // by partition
+	seqs    map[int][]int64     // by partition
+	sent    map[int64]core.Sent // by seq
 }
 
 // inflight reads inflight rows; which is a condition that begins with AND, or empty.
 func (src *Source) inflight(ctx context.Context, q querier, which string) (announcements, error) {
-	a := announcements{seqs: map[int][]int64{}}
+	a := announcements{seqs: map[int][]int64{}, sent: map[int64]core.Sent{}}
 	err := collect(ctx, q, func(rows *sql.Rows) error {
 		var part int
 		var text []byte
-		if err := rows.Scan(&part, &text); err != nil {
+		var epoch int64
+		var at instant
+		if err := rows.Scan(&part, &epoch, &text, &at); err != nil {
 			return err
 		}
 		var seqs []int64
@@ -93,9 +96,18 @@ func (src *Source) inflight(ctx context.Context, q querier, which string) (annou
 		}
 		a.batches++
 		a.seqs[part] = append(a.seqs[part], seqs...)
+		for _, seq := range seqs {
+			a.sent[seq] = core.Sent{At: at.t, Epoch: epoch}
+		}
 		return nil
-	}, src.text.fill(`SELECT part, seqs FROM {inflight} WHERE tbl = ? `+which), src.s.table.name)
+	}, src.text.fill(`SELECT part, epoch, seqs, sent_at FROM {inflight} WHERE tbl = ? `+which), src.s.table.name)
 	return a, err
+}
+
+// names says whether the row is named.
+func (a announcements) names(seq int64) bool {
+	_, named := a.sent[seq]
+	return named
 }
 
 // count is how many rows are named.

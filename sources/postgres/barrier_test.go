@@ -60,7 +60,7 @@ func TestTheFirstLook(t *testing.T) {
 
 // Names of transactions, and numbers too, begin again with another server or one that was started again: the one that was
 // restored, https://github.com/ThreeDotsLabs/watermill/issues/576, or the standby after a failover.
-func TestB2AnotherServer(t *testing.T) {
+func TestAnotherServer(t *testing.T) {
 	for _, again := range []func(l *looks) int64{
 		func(l *looks) int64 { l.server = l.server.Add(time.Hour); return 20 },
 		func(l *looks) int64 { return 2 }, // the sequence was set back
@@ -86,7 +86,7 @@ func TestAPreparedTransactionAfterACrash(t *testing.T) {
 }
 
 // A horizon's marks begin again below old ones.
-func TestB2NumbersOfTransactionsBeginAgain(t *testing.T) {
+func TestNumbersOfTransactionsBeginAgain(t *testing.T) {
 	h := horizon{begun: 2, marks: []mark{{1, 1_000_000}, {2, 20}}}
 	if got := h.of(21, 22, 0); got.Oldest != 2 || got.Next != 3 {
 		t.Errorf("horizon %+v", got)

@@ -36,13 +36,6 @@ func (o *appTable) lines(t *testing.T) (n int) {
 	return n
 }
 
-func (o *appTable) receipt(t *testing.T, command string) {
-	t.Helper()
-	if _, err := o.pool.Exec(context.Background(), `INSERT INTO `+o.schema+`.connectd_receipt (command_id) VALUES ($1)`, command); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func (o *appTable) ageReceipts(t *testing.T, d time.Duration) {
 	t.Helper()
 	if _, err := o.pool.Exec(context.Background(), `UPDATE `+o.schema+`.connectd_receipt SET at = at - $1::interval`, d); err != nil {

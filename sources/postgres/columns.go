@@ -41,7 +41,7 @@ var timeKinds = []string{"timestamp with time zone", "timestamp without time zon
 func (s *schema) checkTypes() error {
 	id := s.found[s.cols.ID]
 	if !s.unique[id.name] {
-		return layout.Misfit("id", id.name, "has no unique constraint of its own")
+		return layout.Misfit("id", id.name, layout.NotUnique, "has no unique constraint of its own")
 	}
 	for name, col := range map[string]string{"id": s.cols.ID, "key": s.cols.Key} {
 		if c, found := s.found[col]; found && !slices.Contains(plainKinds, c.kind) {
@@ -49,7 +49,7 @@ func (s *schema) checkTypes() error {
 		}
 	}
 	if c, found := s.found[s.cols.Created]; found && !slices.Contains(timeKinds, c.kind) {
-		return fmt.Errorf("the column %s is of type %s, which is no time (map columns.created to another column, or to null)", c.name, c.kind)
+		return layout.Unfit(layout.Mismapped, "the column %s is of type %s, which is no time (map columns.created to another column, or to null)", c.name, c.kind)
 	}
 	return nil
 }
@@ -63,9 +63,9 @@ func (s *schema) settleOrder(cfg Config) error {
 	case found && c.sequence == s.sequenceName():
 		s.bySequence = true
 	case found && !numbered(c):
-		return layout.Misfit("order", c.name, "is no integer that the server numbers, NOT NULL and with a sequence or as an identity (map columns.order to a name the table has not, and init adds such a column)")
+		return layout.Misfit("order", c.name, layout.Mismapped, "is no integer that the server numbers, NOT NULL and with a sequence or as an identity (map columns.order to a name the table has not, and init adds such a column)")
 	case found && !s.unique[c.name]:
-		return layout.Misfit("order", c.name, "has no unique constraint of its own")
+		return layout.Misfit("order", c.name, layout.NotUnique, "has no unique constraint of its own")
 	case found:
 	case numbered(id) && !cfg.Columns.Has("order"):
 		s.cols.Order = id.name
@@ -99,8 +99,12 @@ func (s *schema) missing() []string {
 			lost = append(lost, "valid "+o.kind+" "+o.name)
 		}
 	}
-	if lost == nil && !s.registered {
+	switch {
+	case lost != nil:
+	case !s.registered:
 		lost = []string{"row of the table in " + s.beside("outbox")}
+	case s.version < schemaVersion:
+		lost = []string{fmt.Sprintf("schema of version %d", schemaVersion)}
 	}
 	return lost
 }

@@ -40,6 +40,24 @@ var settings = map[string]string{
 	"statement_timeout":                   "60s",
 	"idle_in_transaction_session_timeout": "10s",
 	"lock_timeout":                        "0",
+	"tcp_keepalives_idle":                 "30s", // a host that vanished without a word is given up after a minute, not after
+	"tcp_keepalives_interval":             "10s", // two hours and more; over a Unix socket these mean nothing
+	"tcp_keepalives_count":                "3",
+	"tcp_user_timeout":                    "30s",
+}
+
+// watchClient has the server look every two seconds, while a statement runs or waits for a lock, whether its client is
+// still there: the statement of a worker that was killed would go on waiting for a minute. PostgreSQL 13 does not know
+// the setting, and a server on a system where it cannot look refuses it: statement_timeout is all there is then.
+// https://www.postgresql.org/docs/current/runtime-config-connection.html#GUC-CLIENT-CONNECTION-CHECK-INTERVAL
+func watchClient(ctx context.Context, conn *pgconn.PgConn) error {
+	_, err := conn.Exec(ctx, `SELECT set_config('client_connection_check_interval', '2s', false)
+		WHERE current_setting('client_connection_check_interval', true) = '0'`).ReadAll()
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) {
+		return nil
+	}
+	return err
 }
 
 // server is how to reach a database.
@@ -54,18 +72,21 @@ type server struct {
 	anyText bool
 }
 
+// errDSN is what every error about the DSN itself begins with.
+var errDSN = errors.New("dsn")
+
 // connection reads the DSN. Its error says nothing of the DSN's content, which may be a password in a wrong place.
 func (cfg Config) connection() (*pgxpool.Config, error) {
 	if strings.TrimSpace(cfg.DSN) == "" {
-		return nil, errors.New("dsn is missing")
+		return nil, fmt.Errorf("%w is missing", errDSN)
 	}
 	c, err := pgxpool.ParseConfig(cfg.DSN)
 	if cause := errors.Unwrap(err); cause != nil && strings.Contains(err.Error(), "failed to configure TLS") {
-		return nil, errors.New("dsn asks for TLS in a way that cannot be had: " + tlsCause(cause))
+		return nil, fmt.Errorf("%w asks for TLS in a way that cannot be had: %s", errDSN, tlsCause(cause))
 	}
 	if err != nil || mistyped(cfg.DSN, c.ConnConfig.RuntimeParams) {
-		return nil, errors.New("dsn is no connection string: it must be a URL, postgres://user:password@host/database, " +
-			"with special characters percent-encoded, or key=value pairs as libpq takes them")
+		return nil, fmt.Errorf("%w is no connection string: it must be a URL, postgres://user:password@host/database, "+
+			"with special characters percent-encoded, or key=value pairs as libpq takes them", errDSN)
 	}
 	if !strings.Contains(cfg.DSN, "pool_max_conns") {
 		c.MaxConns = workConns
@@ -119,6 +140,13 @@ func reachTelling(ctx context.Context, cfg Config, tell func(string)) (*server, 
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("connect: %w", err)
+	}
+	if !s.pooled {
+		c.ConnConfig.AfterConnect = watchClient
+		if err := watchClient(ctx, conn.PgConn()); err != nil {
+			conn.Close(ctx)
+			return nil, nil, fmt.Errorf("connect: %w", err)
+		}
 	}
 	return s, conn, s.encode(ctx, conn)
 }

@@ -149,11 +149,11 @@ func unreachable(err error) string {
 	switch {
 	case errors.Is(err, pgconn.ErrReadOnlyConnection):
 		return "name the primary in the dsn: this server is a standby, or default_transaction_read_only is set for it, the database or the role"
-	case strings.HasPrefix(err.Error(), "dsn "):
+	case errors.Is(err, errDSN):
 		return "correct the dsn"
 	case untrusted(err):
 		return "let sslrootcert in the dsn name the file of the authority that signed the server's certificate, and host the name the certificate is for"
-	case strings.Contains(err.Error(), "server refused TLS connection"):
+	case strings.Contains(err.Error(), "server refused TLS connection"): // pgx gives it no type
 		return "let the server speak TLS (ssl = on), or choose another sslmode in the dsn"
 	default:
 		return "look whether the server runs, whether host and port in the dsn are its, and whether a firewall is in between"
@@ -243,7 +243,8 @@ func (d *doctor) table(ctx context.Context) error {
 	s, err := inspect(ctx, d.src.work, d.cfg)
 	switch {
 	case err != nil && sqlState(err) == "" && ctx.Err() == nil:
-		d.Fault(layout.MisfitOf(err), err.Error(), remedy(err))
+		about, flaw := layout.MisfitOf(err)
+		d.Fault(about, err.Error(), remedy(flaw))
 		return nil
 	case err != nil:
 		return err
@@ -268,14 +269,13 @@ func (d *doctor) table(ctx context.Context) error {
 }
 
 // remedy is what to do about such a table, where the error does not say so itself.
-func remedy(err error) string {
-	text := err.Error()
-	switch {
-	case strings.Contains(text, "no unique constraint"):
+func remedy(flaw layout.Flaw) string {
+	switch flaw {
+	case layout.NotUnique:
 		return "give the column one (CREATE UNIQUE INDEX CONCURRENTLY, then ALTER TABLE ... ADD UNIQUE USING INDEX), or map the name in source.columns to a column that has one"
-	case strings.Contains(text, "newer connectd"):
+	case layout.TooNew:
 		return "upgrade connectd here"
-	case strings.Contains(text, "(map "), strings.Contains(text, "say schema.table"):
+	case layout.Mismapped:
 		return "correct source.columns or source.table"
 	default:
 		return "name another table in source.table, or change this one"

@@ -48,7 +48,7 @@ func TestDoctorOfASoundTable(t *testing.T) {
 				schema, _, _ := strings.Cut(cfg.Table, ".")
 				state := func() string {
 					var all []string
-					for _, table := range []string{"outbox", "connectd_outbox", "connectd_lease", "connectd_worker", "connectd_inflight", "connectd_attempt", "connectd_ledger", "connectd_receipt"} {
+					for _, table := range []string{"outbox", "connectd_outbox", "connectd_lease", "connectd_worker", "connectd_inflight", "connectd_attempt", "connectd_ledger", "connectd_receipt", "connectd_cleaned"} {
 						all = append(all, ask[string](t, `SELECT count(*) || ' ' || coalesce(sum(xmin::text::bigint), 0) FROM `+schema+"."+table))
 					}
 					return strings.Join(all, ", ") + ask[string](t, `SELECT string_agg(relname, ' ' ORDER BY relname) FROM pg_class WHERE relnamespace = to_regnamespace($1)`, schema)
@@ -116,8 +116,9 @@ func TestDoctorOfTheTable(t *testing.T) {
 		"another index":    {`DROP INDEX connectd_outbox_pending; ` + index + `(part) WHERE state = 'pending'`, core.Problem, "plan", []string{"sorts", "connectd_outbox_pending"}},
 		"a useless index":  {`DROP INDEX connectd_outbox_pending; ` + index + `(payload)`, core.Problem, "plan", []string{"reads the whole table", "connectd init"}},
 		"no column":        {`ALTER TABLE outbox DROP COLUMN last_error`, core.Problem, "initialised", []string{"last_error", "connectd init"}},
-		"no payload":       {`ALTER TABLE outbox DROP COLUMN payload`, core.Problem, "table", []string{"no column payload", "columns.payload"}},
+		"no payload":       {`ALTER TABLE outbox DROP COLUMN payload`, core.Problem, "table", []string{"no column payload", "columns.payload", "correct source.columns"}},
 		"no unique id":     {`ALTER TABLE outbox DROP CONSTRAINT outbox_id_key`, core.Problem, "id", []string{"no unique constraint", "ADD UNIQUE"}},
+		"no numbers":       {`DROP TABLE outbox; CREATE TABLE outbox (id text PRIMARY KEY, aggregateid text, payload text, seq bigint NOT NULL UNIQUE)`, core.Problem, "order", []string{"map columns.order", "correct source.columns"}},
 		"no lease table":   {`DROP TABLE connectd_lease`, core.Problem, "initialised", []string{"connectd_lease"}},
 		"no registration":  {`DELETE FROM connectd_outbox`, core.Problem, "initialised", []string{"connectd init"}},
 		"the next version": {`UPDATE connectd_outbox SET version = 2`, core.Warning, "initialised", []string{"upgrade connectd"}},

@@ -365,8 +365,20 @@ func TestATableOfANewerVersion(t *testing.T) {
 	cfg := postgres.Config{DSN: services.Postgres(t), Table: schemaOf(t) + ".outbox"}
 	initialise(t, cfg, postgres.InitOptions{})
 	in(t, cfg, `UPDATE connectd_outbox SET version = 2`)
-	open(t, cfg) // daemons of two neighbouring versions run side by side
+	src := open(t, cfg) // daemons of two neighbouring versions run side by side
+	beat := func() error {
+		if _, err := src.Heartbeat(t.Context(), "one", nil, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		return src.Moved()
+	}
+	if err := beat(); err != nil {
+		t.Error(err)
+	}
 	in(t, cfg, `UPDATE connectd_outbox SET version = 3`)
+	if err := beat(); err == nil || !strings.Contains(err.Error(), "newer connectd") {
+		t.Errorf("two versions ahead, as a heartbeat finds: %v", err)
+	}
 	if _, err := postgres.Open(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "newer connectd") {
 		t.Errorf("two versions ahead: %v", err)
 	}

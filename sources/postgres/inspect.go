@@ -14,12 +14,8 @@ import (
 // oldest is the lowest version of PostgreSQL that has all we use: snapshots with 64-bit transaction numbers came last.
 const oldest = 13
 
-// This program works on tables of its own schema version and of the next, so that daemons of two neighbouring versions
-// can run side by side while they are upgraded: a new version must not change what the one before it does.
-const (
-	schemaVersion     = 1
-	newestKnownSchema = schemaVersion + 1
-)
+// schemaVersion is the version of the schema that this program's init makes: see package layout.
+const schemaVersion = 1
 
 // schema is what the database says of an outbox table: as it is, and how its columns are used.
 type schema struct {
@@ -107,7 +103,7 @@ func (s *schema) readTable(ctx context.Context, q querier) error {
 		s.exists, s.table = true, tableName{*schemaName, *name}
 		return nil
 	case current == nil:
-		return errors.New("the search_path names no schema that is there: say schema.table")
+		return layout.Unfit(layout.Mismapped, "the search_path names no schema that is there: say schema.table")
 	}
 	s.table.schema = *current
 	// Somebody who wrote CREATE TABLE Outbox has a table outbox.
@@ -195,8 +191,8 @@ func (s *schema) readRegistration(ctx context.Context, q querier) error {
 	if err != nil {
 		return err
 	}
-	if s.version > newestKnownSchema {
-		return fmt.Errorf("it was prepared by a newer connectd (schema version %d, this one knows %d to %d)", s.version, schemaVersion, newestKnownSchema)
+	if err := layout.CheckVersion(s.version, schemaVersion); err != nil {
+		return err
 	}
 	s.registered = leases == s.partitions
 	return nil

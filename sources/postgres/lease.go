@@ -3,12 +3,15 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // heartbeat: table, owner, info, microseconds in which a worker counts as live. Workers that are deleted are locked by
@@ -21,13 +24,19 @@ const heartbeat = `WITH me AS (
 			WHERE tbl = $1 AND owner <> $2 AND heartbeat < {now} - 10 * $4::bigint * interval '1 microsecond' FOR UPDATE SKIP LOCKED))
 	)
 	SELECT 1 + (SELECT count(*) FROM {connectd_worker} WHERE tbl = $1 AND owner <> $2 AND heartbeat > {now} - $4::bigint * interval '1 microsecond'),
-		(SELECT changes FROM {connectd_outbox} WHERE tbl = $1)`
+		(SELECT changes FROM {connectd_outbox} WHERE tbl = $1), (SELECT version FROM {connectd_outbox} WHERE tbl = $1)`
 
-// Heartbeat tells that owner lives, and counts who does.
+// Heartbeat tells that owner lives, and counts who does. It learns as well which version of the schema the table has by
+// now.
 func (src *Source) Heartbeat(ctx context.Context, owner string, info []byte, ttl time.Duration) (core.Pulse, error) {
 	var pulse core.Pulse
 	err := src.run(ctx, src.keep, "heartbeat", func(q querier) error {
-		return q.QueryRow(ctx, src.text.fill(heartbeat), src.s.table.name, owner, info, ttl.Microseconds()).Scan(&pulse.Live, &pulse.Changes)
+		var version int64
+		err := q.QueryRow(ctx, src.text.fill(heartbeat), src.s.table.name, owner, info, ttl.Microseconds()).Scan(&pulse.Live, &pulse.Changes, &version)
+		if err == nil {
+			src.version.Store(version)
+		}
+		return err
 	})
 	if err == nil && src.deletePublished {
 		err = src.sumLedger(ctx)
@@ -90,15 +99,15 @@ func (src *Source) Acquire(ctx context.Context, owner string, limit int, lease t
 func (src *Source) acquire(ctx context.Context, tx pgx.Tx, owner string, limit int, lease time.Duration, hold bool) ([]core.Acquired, error) {
 	t, tbl := src.text, src.s.table.name
 	var parts []int32
-	owned := map[int32]bool{}
-	rows, err := tx.Query(ctx, t.fill(`SELECT part, owner IS NOT NULL`+takeable+` ORDER BY part LIMIT $2::bigint FOR UPDATE SKIP LOCKED`), tbl, int64(limit))
+	before := map[int32]pgtype.Text{} // the leases' last owners
+	rows, err := tx.Query(ctx, t.fill(`SELECT part, owner`+takeable+` ORDER BY part LIMIT $2::bigint FOR UPDATE SKIP LOCKED`), tbl, int64(limit))
 	if err != nil {
 		return nil, err
 	}
 	var part int32
-	var had bool
-	if _, err = pgx.ForEachRow(rows, []any{&part, &had}, func() error {
-		parts, owned[part] = append(parts, part), had
+	var last pgtype.Text
+	if _, err = pgx.ForEachRow(rows, []any{&part, &last}, func() error {
+		parts, before[part] = append(parts, part), last
 		return nil
 	}); err != nil || len(parts) == 0 {
 		return nil, err
@@ -111,58 +120,70 @@ func (src *Source) acquire(ctx context.Context, tx pgx.Tx, owner string, limit i
 	var taken []core.Acquired
 	var epoch int64
 	if _, err = pgx.ForEachRow(rows, []any{&part, &epoch, nil}, func() error {
-		taken = append(taken, core.Acquired{Lease: core.Lease{Part: int(part), Epoch: epoch}, TakenOver: owned[part]})
+		taken = append(taken, core.Acquired{Lease: core.Lease{Part: int(part), Epoch: epoch}, TakenOver: before[part].Valid})
 		return nil
 	}); err != nil {
 		return nil, err
 	}
 	slices.SortFunc(taken, func(a, b core.Acquired) int { return cmp.Compare(a.Lease.Part, b.Lease.Part) })
-	return taken, src.recover(ctx, tx, owner, taken, parts, hold)
+	return taken, src.recover(ctx, tx, owner, taken, before, hold)
 }
 
-// recover counts a crash for each pending row that an inflight row names, and deletes the inflight rows.
-func (src *Source) recover(ctx context.Context, tx pgx.Tx, owner string, taken []core.Acquired, parts []int32, hold bool) error {
-	announced := map[int32][]int64{}
-	rows, err := tx.Query(ctx, src.text.fill(`DELETE FROM {connectd_inflight} WHERE tbl = $1::text AND part = ANY ($2::integer[]) RETURNING part, seqs`), src.s.table.name, parts)
+// recover counts a crash for each pending row that an inflight row names, and deletes the inflight rows. before has the
+// leases' last owners.
+func (src *Source) recover(ctx context.Context, tx pgx.Tx, owner string, taken []core.Acquired, before map[int32]pgtype.Text, hold bool) error {
+	rows, err := tx.Query(ctx, src.text.fill(`DELETE FROM {connectd_inflight} WHERE tbl = $1::text AND part = ANY ($2::integer[]) RETURNING part, seqs, sent_at`),
+		src.s.table.name, slices.Collect(maps.Keys(before)))
 	if err != nil {
 		return err
 	}
+	announced := map[int32]map[int64]time.Time{} // by partition and seq
 	var part int32
 	var seqs []int64
-	if _, err = pgx.ForEachRow(rows, []any{&part, &seqs}, func() error {
-		announced[part] = append(announced[part], seqs...)
+	var at time.Time
+	if _, err = pgx.ForEachRow(rows, []any{&part, &seqs, &at}, func() error {
+		if announced[part] == nil {
+			announced[part] = map[int64]time.Time{}
+		}
+		for _, seq := range seqs {
+			announced[part][seq] = at
+		}
 		return nil
 	}); err != nil {
 		return err
 	}
 	for i := range taken {
-		part := int32(taken[i].Lease.Part)
-		if len(announced[part]) == 0 {
-			continue
+		a := &taken[i]
+		part := int32(a.Lease.Part)
+		for message, seqs := range layout.Interrupted(before[part].String, announced[part]) {
+			found, err := src.countCrashes(ctx, tx, owner, seqs, message, hold)
+			if err != nil {
+				return err
+			}
+			a.Recovered = append(a.Recovered, found...)
 		}
-		if taken[i].Recovered, err = src.countCrashes(ctx, tx, owner, announced[part], hold); err != nil {
-			return err
-		}
+		slices.SortFunc(a.Recovered, func(a, b core.Recovered) int { return cmp.Compare(a.Seq, b.Seq) })
 	}
 	return nil
 }
 
-// crashed: table, seqs, crashes that bury, whether to hold, by whom. It notes why rows are no longer pending. They are
+// crashed: table, seqs, crashes that bury, whether to hold, by whom, what happened. It notes why rows are no longer pending. They are
 // found by their seqs, as in a step.
 const crashed = `WITH counted AS (
 		UPDATE {table} SET {deliveries} = {deliveries} + 1, {crashes} = {crashes} + 1,
 			{state} = CASE WHEN {crashes} + 1 >= $3::integer THEN 'dead' WHEN $4::boolean THEN 'held' ELSE 'pending' END,
-			{last_error} = CASE WHEN {crashes} + 1 >= $3 THEN '` + core.ReasonCrash + `' WHEN $4 THEN '` + core.ReasonUncertain + `' ELSE {last_error} END
+			{last_error} = CASE WHEN {crashes} + 1 >= $3 THEN '` + core.ReasonCrash + `: ' || $6::text WHEN $4 THEN '` + core.ReasonUncertain + `: ' || $6 ELSE {last_error} END
 		WHERE {order} = ANY ($2::bigint[]) AND CASE {state} WHEN 'pending' THEN true END
-		RETURNING {order}::bigint AS seq, {state} AS state, {crashes} AS crashes, {deliveries} AS deliveries, {last_error} AS reason
+		RETURNING {order}::bigint AS seq, {state} AS state, {crashes} AS crashes, {deliveries} AS deliveries
 	), noted AS (
 		INSERT INTO {connectd_attempt} (tbl, seq, at, deliveries, code, message, by, duration_us)
-		SELECT $1::text, seq, {now}, deliveries, reason, '', $5::text, 0 FROM counted WHERE state <> 'pending'
+		SELECT $1::text, seq, {now}, deliveries, CASE state WHEN 'dead' THEN '` + core.ReasonCrash + `' ELSE '` + core.ReasonUncertain + `' END, $6, $5::text, 0
+		FROM counted WHERE state <> 'pending'
 	)
 	SELECT seq, state, crashes FROM counted ORDER BY seq`
 
-func (src *Source) countCrashes(ctx context.Context, tx pgx.Tx, owner string, seqs []int64, hold bool) ([]core.Recovered, error) {
-	rows, err := tx.Query(ctx, src.text.fill(crashed), src.s.table.name, seqs, int32(core.MaxCrashes), hold, src.clean(owner))
+func (src *Source) countCrashes(ctx context.Context, tx pgx.Tx, owner string, seqs []int64, message string, hold bool) ([]core.Recovered, error) {
+	rows, err := tx.Query(ctx, src.text.fill(crashed), src.s.table.name, seqs, int32(core.MaxCrashes), hold, src.clean(owner), src.clean(message))
 	if err != nil {
 		return nil, err
 	}
@@ -206,7 +227,7 @@ func (src *Source) Renew(ctx context.Context, owner string, leases []core.Lease,
 
 // Release gives the lease back.
 func (src *Source) Release(ctx context.Context, owner string, l core.Lease) error {
-	text := src.text.fill(`UPDATE {connectd_lease} SET owner = NULL, lease_until = 'epoch'
+	text := src.text.fill(`UPDATE {connectd_lease} SET owner = NULL, lease_until = {now}
 		WHERE tbl = $1::text AND part = $2::integer AND owner = $3::text AND epoch = $4::bigint AND lease_until > {now}`)
 	return src.run(ctx, src.keep, "release", func(q querier) error {
 		tag, err := q.Exec(ctx, text, src.s.table.name, int64(l.Part), owner, l.Epoch)

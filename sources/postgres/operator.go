@@ -98,7 +98,7 @@ func (src *Source) Workers(ctx context.Context) ([]core.WorkerInfo, error) {
 
 // Leases lists the leases by partition.
 func (src *Source) Leases(ctx context.Context) ([]core.LeaseInfo, error) {
-	text := src.text.fill(`SELECT part, coalesce(owner, ''), epoch, CASE WHEN owner IS NULL THEN 0 ELSE (extract(epoch FROM lease_until - {now}) * 1000000)::bigint END,
+	text := src.text.fill(`SELECT part, coalesce(owner, ''), epoch, CASE WHEN epoch = 0 THEN 0 ELSE (extract(epoch FROM lease_until - {now}) * 1000000)::bigint END,
 			(SELECT coalesce(sum(cardinality(seqs)), 0) FROM {connectd_inflight} i WHERE i.tbl = l.tbl AND i.part = l.part)
 		FROM {connectd_lease} l WHERE tbl = $1::text ORDER BY part`)
 	var list []core.LeaseInfo

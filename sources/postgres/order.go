@@ -202,7 +202,7 @@ func (src *Source) HeldBack(ctx context.Context) (*core.Holdup, error) {
 	if len(who) == 0 {
 		return nil, nil
 	}
-	var h core.Holdup
+	h := core.Holdup{After: passed}
 	err = src.run(ctx, src.work, "held back", func(q querier) error {
 		waiting, err := src.count(ctx, q, passed, lagBound)
 		if h.Rows = min(waiting.rows, lagBound); err != nil || h.Rows == 0 {

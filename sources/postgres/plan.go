@@ -127,6 +127,10 @@ func (s *schema) plan(old oldRows, opt InitOptions) ([]core.PlanStep, error) {
 	if !s.registered {
 		s.register(add)
 	}
+	if s.version > 0 && s.version < schemaVersion {
+		add(fmt.Sprintf("the schema of table %s has version %d from now on", s.table.name, schemaVersion),
+			fmt.Sprintf("UPDATE %s SET version = %d WHERE tbl = %s AND version < %[2]d", s.beside("outbox"), schemaVersion, literal(s.table.name)))
+	}
 	return steps, nil
 }
 

@@ -203,6 +203,15 @@ func (o *appTable) open(t *testing.T) core.Source {
 	return src
 }
 
+func (o *appTable) receipt(t *testing.T, id string, r core.Receipt) {
+	t.Helper()
+	_, err := o.pool.Exec(t.Context(), `INSERT INTO `+pgx.Identifier{o.schema, "connectd_receipt"}.Sanitize()+` (command_id, consumer, status, result_ref) VALUES ($1, $2, $3, $4)`,
+		id, r.Consumer, r.Status, r.ResultRef)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (o *appTable) begin(t *testing.T) transaction {
 	t.Helper()
 	tx, err := o.pool.Begin(context.Background())

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // Source is one outbox table in a PostgreSQL database. All methods may be called from several goroutines at once.
@@ -28,6 +29,7 @@ type Source struct {
 	order           *barrier // nil: rows do not wait for older transactions
 	last            lookout
 	seen            atomic.Int64 // the highest seq that was read
+	version         atomic.Int64 // of the schema, by the last heartbeat; 0: none yet
 }
 
 var (
@@ -119,6 +121,14 @@ func (src *Source) Close() error {
 	case <-timer.C:
 		return errors.New("postgres: close: calls are still under way")
 	}
+}
+
+// Moved says that the table was prepared, since it was opened, by a connectd whose schema this one does not know.
+func (src *Source) Moved() error {
+	if err := layout.CheckVersion(int(src.version.Load()), schemaVersion); err != nil {
+		return fmt.Errorf("postgres: table %s: %w", src.s.table, err)
+	}
+	return nil
 }
 
 // Partitions is the number that was chosen when the table was initialised.

@@ -182,7 +182,7 @@ func cleanReceipt(t *testing.T, h Harness) {
 	if table.Receipt == nil {
 		t.Log("not tested: a consumer's receipt by SQL")
 	} else {
-		table.Receipt(t, "none")
+		table.Receipt(t, "none", core.Receipt{Status: core.ReceiptDone})
 		w.clean(r)
 		wantRows(t, table, w, map[core.State]int{core.Published: 3}, "failed", "early")
 	}

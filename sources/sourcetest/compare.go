@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -205,7 +206,7 @@ func (c *comparison) look() {
 		w.must(err)
 		var rows []string
 		for _, r := range list {
-			rows = append(rows, fmt.Sprint(r.Seq, r.ID, r.Key, r.State, r.Sending, r.Attempts, r.Deliveries, r.Crashes, r.LastError, r.AvailableAt.IsZero(), r.PublishedAt.IsZero(), r.Size))
+			rows = append(rows, fmt.Sprint(r.Seq, r.ID, r.Key, r.State, r.Sending, r.Attempts, r.Deliveries, r.Crashes, timeless(r.LastError), r.AvailableAt.IsZero(), r.PublishedAt.IsZero(), r.Size))
 		}
 		return rows
 	})
@@ -214,9 +215,22 @@ func (c *comparison) look() {
 		info, history, err := w.op.Show(w.ctx, id)
 		var lines []string
 		for _, a := range history {
-			lines = append(lines, fmt.Sprint(a.Deliveries, a.Code, a.Message, a.By, a.Duration))
+			lines = append(lines, fmt.Sprint(a.Deliveries, a.Code, timeless(a.Message), a.By, a.Duration))
 		}
 		return answer(fmt.Sprint(info.State, info.Headers, lines), err)
+	})
+	c.both("queue of "+id, func(w *worker) any {
+		info, _, err := w.op.Show(w.ctx, id)
+		if err != nil {
+			return answer(nil, err)
+		}
+		q, err := w.op.Queue(w.ctx, info, core.Held, core.Dead)
+		w.must(err)
+		var first int64
+		if q.First != nil {
+			first = q.First.Seq
+		}
+		return fmt.Sprint(q.Before, first, q.Sent != nil)
 	})
 	c.both("lag and pulse", func(w *worker) any {
 		lag, err := w.op.Lag(w.ctx)
@@ -224,6 +238,15 @@ func (c *comparison) look() {
 		lag.Oldest, lag.OldestDue = 0, 0
 		return fmt.Sprint(lag, w.beat("{}", long))
 	})
+}
+
+// timeless takes the time out of what core.Interrupted says: each table has a clock of its own.
+func timeless(text string) string {
+	before, after, found := strings.Cut(text, " began to send it at ")
+	if !found {
+		return text
+	}
+	return before + after[len("2006-01-02T15:04:05.000Z"):]
 }
 
 // answer makes an error a word, since sources differ in what they say around it.

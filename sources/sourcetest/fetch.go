@@ -11,6 +11,7 @@ import (
 
 var fetchTests = []test{
 	{"rows come in seq order, past After", fetchOrder},
+	{"the order is that of numbers, whatever was written last", fetchOrderRewritten},
 	{"Known rows and excluded keys are left out, rows without a key never", fetchExclude},
 	{"excluded keys do not fill the page", fetchExcludedFirst},
 	{"any key can be excluded", fetchExcludeOdd},
@@ -39,6 +40,34 @@ func fetchOrder(t *testing.T, h Harness) {
 	}
 	wantIDs(t, "rows after the first", w.fetch(core.FetchRequest{Part: part, After: page.Rows[0].Record.Seq}).Rows, "a", "b")
 	wantIDs(t, "rows after the last", w.fetch(core.FetchRequest{Part: part, After: page.Rows[2].Record.Seq}).Rows)
+}
+
+// Numbers sorted as text, https://github.com/MartinKalema/horizontal-scaling-convex/issues/240, and rows in the order of
+// where an update put them, https://github.com/constructorfabric/gears-rust/issues/3738
+func fetchOrderRewritten(t *testing.T, h Harness) {
+	var all []string
+	for i := range 120 {
+		all = append(all, fmt.Sprint("row", i))
+	}
+	_, w := start(t, h, keyed("k", all...)...)
+	rows := w.pending()
+	part := rows["row0"].part
+	for _, i := range []int{99, 10, 9, 100, 1, 50, 0} {
+		w.settle(rows[all[i]], core.Settlement{State: core.Pending, Attempts: 1, Failure: &core.Failure{Code: "x"}})
+	}
+	wantIDs(t, "rows", w.fetch(core.FetchRequest{Part: part}).Rows, all...)
+	var paged []string
+	for after := int64(0); ; {
+		page := w.fetch(core.FetchRequest{Part: part, After: after, Limit: 7})
+		paged = append(paged, ids(page.Rows)...)
+		if !page.More {
+			break
+		}
+		after = page.Rows[len(page.Rows)-1].Record.Seq
+	}
+	if !slices.Equal(paged, all) {
+		t.Errorf("page by page: got %q", paged)
+	}
 }
 
 func fetchExclude(t *testing.T, h Harness) {

@@ -86,12 +86,14 @@ func heartbeatInfo(t *testing.T, h Harness) {
 	want(t, "workers shown", len(w.workers()), 2)
 }
 
+// A live worker that is judged dead loses its place, not its rows: https://github.com/JasperFx/wolverine/issues/585
 func heartbeatApart(t *testing.T, h Harness) {
 	table, one := start(t, h)
 	want(t, "workers shown", len(one.workers()), 0)
 	two := join(t, table, "two")
 	two.beat("{}", long)
 	one.must(one.step(0, core.Change{}))
+	want(t, "partitions taken from a worker without a heartbeat", len(two.acquire(1000, false)), 0)
 	two.must(two.src.Leave(two.ctx, "one"))
 	one.must(one.step(0, core.Change{}))
 }

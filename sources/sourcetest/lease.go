@@ -14,6 +14,8 @@ var leaseTests = []test{
 	{"two acquirers never get the same partition", acquireRace},
 	{"the epoch rises with each acquisition", epochRises},
 	{"a held lease is not taken, a free and an expired one are", acquireFreeOrExpired},
+	{"leases that are held hide no expired one behind them", acquireBehindHeld},
+	{"a lease lasts as long as was asked", leaseLasts},
 	{"Renew revives an expired lease", renewRevives},
 	{"Renew does not revive a lease that was taken", renewTaken},
 	{"Renew needs the very owner and epoch", renewGuard},
@@ -95,6 +97,57 @@ func acquireFreeOrExpired(t *testing.T, h Harness) {
 	two.release()
 	for _, a := range join(t, table, "three").acquireAll() {
 		want(t, "TakenOver of a free lease", a.TakenOver, false)
+	}
+}
+
+// The page of leases that must be left alone, looked at again and again: https://github.com/riverqueue/river/pull/1318
+func acquireBehindHeld(t *testing.T, h Harness) {
+	table, one := start(t, h)
+	last := one.lease(one.partitions() - 1)
+	if last.Part == 0 {
+		t.Log("not tested: the table has one partition")
+		return
+	}
+	kept, err := one.src.Renew(one.ctx, one.owner, []core.Lease{last}, time.Millisecond)
+	one.must(err)
+	want(t, "leases renewed", len(kept), 1)
+	two := join(t, table, "two")
+	var taken []core.Acquired
+	two.until("the expired lease to be taken", func() bool {
+		taken = two.acquire(1, false)
+		return len(taken) > 0
+	})
+	want(t, "partitions taken", len(taken), 1)
+	want(t, "partition taken", taken[0].Lease.Part, last.Part)
+	want(t, "partitions taken after it", len(two.acquire(1000, false)), 0)
+}
+
+// The lease that somebody on the way made shorter: https://github.com/hookdeck/outpost/pull/869
+func leaseLasts(t *testing.T, h Harness) {
+	for _, asked := range []time.Duration{2 * time.Minute, 47 * time.Hour} {
+		w := join(t, h.New(t, Options{}), "one")
+		lasts := func(what string) {
+			t.Helper()
+			infos, err := w.op.Leases(w.ctx)
+			w.must(err)
+			for _, l := range infos {
+				if l.Left > asked || l.Left < asked-patience {
+					t.Errorf("%s of %v has %v left", what, asked, l.Left)
+				}
+			}
+		}
+		taken, err := w.src.Acquire(w.ctx, w.owner, 1000, asked, false)
+		w.must(err)
+		lasts("a lease")
+		var leases []core.Lease
+		for _, a := range taken {
+			leases = append(leases, a.Lease)
+		}
+		_, err = w.src.Renew(w.ctx, w.owner, leases, time.Second)
+		w.must(err)
+		_, err = w.src.Renew(w.ctx, w.owner, leases, asked)
+		w.must(err)
+		lasts("a renewed lease")
 	}
 }
 

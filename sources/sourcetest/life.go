@@ -42,6 +42,7 @@ func (s *tally) rows() int {
 	return len(s.times)
 }
 
+// Relays side by side without a claim send everything twice: https://github.com/xavierjohn/Trellis/pull/644
 func manyWorkers(t *testing.T, h Harness) {
 	const total = 1000
 	table := h.New(t, Options{})

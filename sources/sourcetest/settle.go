@@ -91,6 +91,8 @@ func settleOutcomes(t *testing.T, h Harness) {
 	}
 }
 
+// A failed row is due later, not at once: https://github.com/xavierjohn/Trellis/pull/644,
+// https://github.com/zarusz/SlimMessageBus/pull/475
 func settleDelay(t *testing.T, h Harness) {
 	_, w := start(t, h, keyed("k", "later", "soon", "now")...)
 	w.settle(w.row("later"), core.Settlement{State: core.Pending, Attempts: 1, Delay: time.Hour, Failure: &core.Failure{Code: "x"}})
@@ -131,6 +133,8 @@ func settleGuard(t *testing.T, h Harness) {
 	w.settle(found{core.Row{Record: core.Record{Seq: 987654321}}, old.part}, core.Settlement{State: core.Published})
 }
 
+// A failure that is recorded again stops nothing:
+// https://github.com/rails/solid_queue/commit/629ae5559f7700084900b61eec3edb5db467f945
 func settleTwice(t *testing.T, h Harness) {
 	_, w := start(t, h, keyed("k", "a", "b", "c")...)
 	rows := w.pending()

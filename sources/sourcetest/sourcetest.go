@@ -48,6 +48,8 @@ type Table struct {
 	// Announce (optional) does the first half of what Step does for an announcement: in a transaction it takes the
 	// fence's lock and inserts the inflight row. The function it returns commits.
 	Announce func(t *testing.T, l core.Lease, a core.Announcement) (commit func())
+	// Receipt (optional) stores a consumer's receipt for an id; its time is the database's.
+	Receipt func(t *testing.T, id string, r core.Receipt)
 	// Lock (optional) keeps every transaction that writes waiting until the function it returns is called.
 	Lock func(t *testing.T) (unlock func())
 
@@ -55,8 +57,6 @@ type Table struct {
 	Ledger func(t *testing.T) map[core.State]int
 	// Lines (optional) counts the lines of history of all rows.
 	Lines func(t *testing.T) int
-	// Receipt (optional) stores a receipt as a consumer does with SQL, and says of it only the command.
-	Receipt func(t *testing.T, command string)
 	// AgeReceipts (optional) makes every receipt so much older.
 	AgeReceipts func(t *testing.T, d time.Duration)
 
@@ -106,6 +106,7 @@ func Run(t *testing.T, h Harness) {
 		{"data", dataTests},
 		{"worker", workerTests},
 		{"operator", operatorTests},
+		{"trace", traceTests},
 		{"life", lifeTests},
 		{"clean", cleanTests},
 		{"receipts", receiptTests},

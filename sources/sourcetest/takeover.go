@@ -1,6 +1,7 @@
 package sourcetest
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ var takeoverTests = []test{
 	{"announcements are gone after a takeover", takeoverSweeps},
 }
 
+// Every database recovers what a dead worker left, by the same test: https://github.com/JasperFx/wolverine/issues/3971
 func countAnnounced(t *testing.T, h Harness) {
 	table, one := start(t, h, append(keyed("k", "a", "b", "c"), keyed("other", "d")...)...)
 	a, b := one.row("a"), one.row("b")
@@ -62,12 +64,14 @@ func sixCrashes(t *testing.T, h Harness) {
 	buryByCrashes(t, table, w, false)
 	info, history := w.show("a")
 	want(t, "state", info.State, core.Dead)
-	want(t, "last error", info.LastError, core.ReasonCrash)
+	want(t, "the last error begins with the reason", strings.HasPrefix(info.LastError, core.ReasonCrash+": "), true)
+	tellsWho(t, "the last error", info.LastError, "one")
 	want(t, "crashes", info.Crashes, core.MaxCrashes)
 	want(t, "deliveries", info.Deliveries, core.MaxCrashes)
 	if len(history) != 1 || history[0].Code != core.ReasonCrash || history[0].Deliveries != core.MaxCrashes || history[0].By == "" {
-		t.Errorf("history: %+v", history)
+		t.Fatalf("history: %+v", history)
 	}
+	tellsWho(t, "the history", history[0].Message, "one")
 }
 
 // buryByCrashes lets workers die with row a in flight until it is no longer pending.
@@ -101,18 +105,22 @@ func holdRecovered(t *testing.T, h Harness) {
 	want(t, "recovered", two.takeOver(true)[r.Record.Seq], core.Recovered{Seq: r.Record.Seq, State: core.Held, Crashes: 1})
 	info, history := two.show("a")
 	want(t, "state", info.State, core.Held)
-	want(t, "last error", info.LastError, core.ReasonUncertain)
+	want(t, "the last error begins with the reason", strings.HasPrefix(info.LastError, core.ReasonUncertain+": "), true)
+	tellsWho(t, "the last error", info.LastError, "one")
 	if len(history) != 1 || history[0].Code != core.ReasonUncertain || history[0].By != "two" {
-		t.Errorf("history: %+v", history)
+		t.Fatalf("history: %+v", history)
 	}
+	tellsWho(t, "the history", history[0].Message, "one")
 }
 
+// A row that has a failure already when its worker dies:
+// https://github.com/rails/solid_queue/commit/629ae5559f7700084900b61eec3edb5db467f945
 func sixCrashesHeld(t *testing.T, h Harness) {
 	table, w := start(t, h, keyed("k", "a")...)
 	buryByCrashes(t, table, w, true)
 	info, _ := w.show("a")
 	want(t, "state", info.State, core.Dead)
-	want(t, "last error", info.LastError, core.ReasonCrash)
+	want(t, "the last error begins with the reason", strings.HasPrefix(info.LastError, core.ReasonCrash+": "), true)
 }
 
 func announceDuringTakeover(t *testing.T, h Harness) {
@@ -174,6 +182,8 @@ func (w *worker) partitionsOf() int {
 	return n
 }
 
+// Nobody knows what became of a row that was on its way, so a takeover is no failed attempt. What it counts, crashes, makes
+// the row wait for others and ends it in time: https://github.com/graphile/worker/pull/313
 func takeoverCountsNoAttempt(t *testing.T, h Harness) {
 	table, one := start(t, h, keyed("k", "a")...)
 	one.settle(one.row("a"), core.Settlement{State: core.Pending, Attempts: 3, Failure: &core.Failure{Code: "x", Message: "y"}})

@@ -41,12 +41,6 @@ func withBooks(db *sql.DB, cfg sqlite.Config, t sourcetest.Table) sourcetest.Tab
 		}
 		return n
 	}
-	t.Receipt = func(t *testing.T, command string) {
-		t.Helper()
-		if _, err := db.Exec(`INSERT INTO connectd_receipt (command_id) VALUES (?)`, command); err != nil {
-			t.Fatal(err)
-		}
-	}
 	t.AgeReceipts = func(t *testing.T, d time.Duration) {
 		t.Helper()
 		if _, err := db.Exec(`UPDATE connectd_receipt SET at = at - ?`, d.Milliseconds()); err != nil {

@@ -94,7 +94,8 @@ func (d *doctor) table(ctx context.Context) error {
 	var code interface{ Code() int }
 	switch {
 	case err != nil && !errors.As(err, &code) && ctx.Err() == nil:
-		d.Fault(layout.MisfitOf(err), err.Error(), remedy(err))
+		about, flaw := layout.MisfitOf(err)
+		d.Fault(about, err.Error(), remedy(flaw))
 		return nil
 	case err != nil:
 		return err
@@ -121,14 +122,13 @@ func (d *doctor) table(ctx context.Context) error {
 }
 
 // remedy is what to do about such a table, where the error does not say so itself.
-func remedy(err error) string {
-	text := err.Error()
-	switch {
-	case strings.Contains(text, "no unique constraint"):
+func remedy(flaw layout.Flaw) string {
+	switch flaw {
+	case layout.NotUnique:
 		return "give the column one (CREATE UNIQUE INDEX), or map the name in source.columns to a column that has one"
-	case strings.Contains(text, "without AUTOINCREMENT"):
+	case layout.GivenAnew:
 		return "map columns.id to a column of unique ids that the application gives, or make the table anew with AUTOINCREMENT"
-	case strings.Contains(text, "(map "):
+	case layout.Mismapped:
 		return "correct source.columns or source.table"
 	default:
 		return "name another table in source.table, or change this one"

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // fenceSQL selects one row if the lease is the owner's and has not run out.
@@ -43,8 +44,8 @@ func (src *Source) Leave(ctx context.Context, owner string) error {
 	})
 }
 
-// takeableSQL selects one row, whether the lease has an owner, if it is free or has run out.
-const takeableSQL = `SELECT owner IS NOT NULL FROM connectd_lease
+// takeableSQL selects one row, the lease's last owner, if it is free or has run out.
+const takeableSQL = `SELECT owner FROM connectd_lease
 	WHERE tbl = ? AND part = 0 AND (owner IS NULL OR lease_until <= ` + nowMS + `)`
 
 // Acquire takes the partition if it is free or its lease has run out. A worker that stands by asks often, so it looks
@@ -56,8 +57,8 @@ func (src *Source) Acquire(ctx context.Context, owner string, limit int, lease t
 	if err := src.Moved(); err != nil {
 		return nil, err
 	}
-	var owned bool
-	err := src.read.QueryRowContext(ctx, takeableSQL, src.s.table).Scan(&owned)
+	var before sql.NullString
+	err := src.read.QueryRowContext(ctx, takeableSQL, src.s.table).Scan(&before)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}
@@ -68,19 +69,20 @@ func (src *Source) Acquire(ctx context.Context, owner string, limit int, lease t
 	err = src.transact(ctx, "acquire", func(tx *sql.Tx) error {
 		taken = nil
 		var a core.Acquired
-		err := tx.QueryRowContext(ctx, takeableSQL, src.s.table).Scan(&a.TakenOver)
+		err := tx.QueryRowContext(ctx, takeableSQL, src.s.table).Scan(&before)
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
+		a.TakenOver = before.Valid
 		err = tx.QueryRowContext(ctx, `UPDATE connectd_lease SET owner = ?, epoch = epoch + 1, lease_until = `+nowMS+` + ?
 			WHERE tbl = ? AND part = 0 RETURNING epoch`, owner, lease.Milliseconds(), src.s.table).Scan(&a.Lease.Epoch)
 		if err != nil {
 			return err
 		}
-		if a.Recovered, err = src.recover(ctx, tx, owner, hold); err != nil {
+		if a.Recovered, err = src.recover(ctx, tx, before.String, owner, hold); err != nil {
 			return err
 		}
 		taken = []core.Acquired{a}
@@ -92,30 +94,59 @@ func (src *Source) Acquire(ctx context.Context, owner string, limit int, lease t
 	return taken, nil
 }
 
-// recover counts a crash for each pending row that an inflight row names, and deletes the inflight rows.
-func (src *Source) recover(ctx context.Context, tx *sql.Tx, owner string, hold bool) ([]core.Recovered, error) {
-	found, err := src.countCrashes(ctx, tx, hold)
+// recover counts a crash for each pending row that an inflight row names, and deletes the inflight rows. before is the
+// lease's last owner.
+func (src *Source) recover(ctx context.Context, tx *sql.Tx, before, owner string, hold bool) ([]core.Recovered, error) {
+	sent, err := src.announced(ctx, tx)
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range found {
-		if r.State == core.Pending {
-			continue
-		}
-		e := entry{seq: r.Seq, by: owner, failure: core.Failure{Code: core.ReasonUncertain}}
-		if r.State == core.Dead {
-			e.failure.Code = core.ReasonCrash
-		}
-		if err := src.note(ctx, tx, e); err != nil {
+	var found []core.Recovered
+	for message, seqs := range layout.Interrupted(before, sent) {
+		some, err := src.countCrashes(ctx, tx, seqs, message, hold)
+		if err != nil {
 			return nil, err
 		}
+		for _, r := range some {
+			if r.State == core.Pending {
+				continue
+			}
+			e := entry{seq: r.Seq, by: owner, failure: core.Failure{Code: core.ReasonUncertain, Message: message}}
+			if r.State == core.Dead {
+				e.failure.Code = core.ReasonCrash
+			}
+			if err := src.note(ctx, tx, e); err != nil {
+				return nil, err
+			}
+		}
+		found = append(found, some...)
 	}
+	slices.SortFunc(found, func(a, b core.Recovered) int { return cmp.Compare(a.Seq, b.Seq) })
 	_, err = tx.ExecContext(ctx, `DELETE FROM connectd_inflight WHERE tbl = ?`, src.s.table)
 	return found, err
 }
 
-func (src *Source) countCrashes(ctx context.Context, tx *sql.Tx, hold bool) ([]core.Recovered, error) {
-	rows, err := tx.StmtContext(ctx, src.st.recover).QueryContext(ctx, src.s.table, core.MaxCrashes, hold)
+// announced is when each row that an inflight row names was announced, by its seq.
+func (src *Source) announced(ctx context.Context, tx *sql.Tx) (map[int64]time.Time, error) {
+	rows, err := tx.QueryContext(ctx, `SELECT j.value, i.sent_at FROM connectd_inflight i, json_each(i.seqs) j WHERE i.tbl = ?`, src.s.table)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	sent := map[int64]time.Time{}
+	for rows.Next() {
+		var seq int64
+		var at instant
+		if err := rows.Scan(&seq, &at); err != nil {
+			return nil, err
+		}
+		sent[seq] = at.t
+	}
+	return sent, rows.Err()
+}
+
+func (src *Source) countCrashes(ctx context.Context, tx *sql.Tx, seqs []int64, message string, hold bool) ([]core.Recovered, error) {
+	rows, err := tx.StmtContext(ctx, src.st.recover).QueryContext(ctx, jsonSeqs(seqs), core.MaxCrashes, hold, message)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +159,6 @@ func (src *Source) countCrashes(ctx context.Context, tx *sql.Tx, hold bool) ([]c
 		}
 		found = append(found, r)
 	}
-	slices.SortFunc(found, func(a, b core.Recovered) int { return cmp.Compare(a.Seq, b.Seq) })
 	return found, rows.Err()
 }
 
@@ -166,7 +196,7 @@ func (src *Source) Release(ctx context.Context, owner string, l core.Lease) erro
 		if err := src.fence(ctx, tx, owner, l); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, `UPDATE connectd_lease SET owner = NULL, lease_until = 0 WHERE tbl = ? AND part = ?`, src.s.table, l.Part)
+		_, err := tx.ExecContext(ctx, `UPDATE connectd_lease SET owner = NULL, lease_until = `+nowMS+` WHERE tbl = ? AND part = ?`, src.s.table, l.Part)
 		return err
 	})
 }

@@ -211,8 +211,8 @@ func (src *Source) Leases(ctx context.Context) ([]core.LeaseInfo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: leases: %w", err)
 	}
-	if owner.Valid {
-		l.Owner, l.Left = owner.String, time.Duration(ms)*time.Millisecond
+	if l.Owner = owner.String; l.Epoch > 0 {
+		l.Left = time.Duration(ms) * time.Millisecond
 	}
 	return []core.LeaseInfo{l}, nil
 }

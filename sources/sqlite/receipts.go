@@ -45,7 +45,7 @@ func (src *Source) SaveReceipts(ctx context.Context, list []core.Receipt) ([]cor
 		if err != nil {
 			return err
 		}
-		kept, err := src.receipts(ctx, tx, `(command_id, consumer) IN (SELECT value ->> 'Command', value ->> 'Consumer' FROM json_each(?))`, keys)
+		kept, err := src.receiptsWhere(ctx, tx, `(command_id, consumer) IN (SELECT value ->> 'Command', value ->> 'Consumer' FROM json_each(?))`, keys)
 		if err != nil {
 			return err
 		}
@@ -68,8 +68,8 @@ type storedReceipt struct {
 	age time.Duration
 }
 
-// receipts reads those of a condition, which may end with an order and a limit.
-func (src *Source) receipts(ctx context.Context, q asker, where string, args ...any) ([]storedReceipt, error) {
+// receiptsWhere reads those of a condition, which may end with an order and a limit.
+func (src *Source) receiptsWhere(ctx context.Context, q asker, where string, args ...any) ([]storedReceipt, error) {
 	rows, err := q.QueryContext(ctx, `SELECT command_id, consumer, status, coalesce(result_ref, ''), at, coalesce(`+nowMS+` - at, 0) FROM connectd_receipt WHERE `+where, args...)
 	if err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func (src *Source) receiptPage(ctx context.Context, command string, after core.R
 		where += ` AND command_id = ?4`
 		args = append(args, command)
 	}
-	list, err := src.receipts(ctx, tx, where+` ORDER BY command_id, consumer LIMIT ?3`, args...)
+	list, err := src.receiptsWhere(ctx, tx, where+` ORDER BY command_id, consumer LIMIT ?3`, args...)
 	if err != nil || len(list) == 0 {
 		return nil, nil, err
 	}
@@ -153,27 +153,31 @@ func (src *Source) places(ctx context.Context, q asker, commands []string) (map[
 		{core.RowThere, `SELECT CAST({id} AS TEXT), 0 FROM {table} WHERE {id} IN (SELECT value FROM json_each(?1) WHERE ?2 <> '')
 			UNION ALL SELECT CAST({id} AS TEXT), 0 FROM {table} WHERE {id} IN (SELECT CAST(value AS BLOB) FROM json_each(?1))`},
 	} {
-		rows, err := q.QueryContext(ctx, src.text.fill(look.text), list, src.s.table)
-		if err != nil {
-			return nil, err
-		}
-		for rows.Next() {
-			var id string
-			var since int64
-			if err := rows.Scan(&id, &since); err != nil {
-				rows.Close()
-				return nil, err
-			}
-			if _, asked := places[id]; asked {
-				places[id] = place{look.row, milliseconds(since)}
-			}
-		}
-		rows.Close()
-		if err := rows.Err(); err != nil {
+		if err := find(ctx, q, places, look.row, src.text.fill(look.text), list, src.s.table); err != nil {
 			return nil, err
 		}
 	}
 	return places, nil
+}
+
+// find notes the rows that a query finds, among those that were asked for.
+func find(ctx context.Context, q asker, places map[string]place, row core.RowPlace, query string, args ...any) error {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id string
+		var since int64
+		if err := rows.Scan(&id, &since); err != nil {
+			return err
+		}
+		if _, asked := places[id]; asked {
+			places[id] = place{row, milliseconds(since)}
+		}
+	}
+	return rows.Err()
 }
 
 // CleanReceipts removes receipts that nobody needs any more.

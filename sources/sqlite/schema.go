@@ -200,9 +200,9 @@ func (s *schema) checkID() error {
 	isRowid := strings.EqualFold(s.cols.ID, s.rowidName)
 	switch {
 	case isRowid && !s.autoRowid:
-		return layout.Misfit("id", s.cols.ID, "is INTEGER PRIMARY KEY without AUTOINCREMENT: SQLite would give the id of a deleted row to a new one")
+		return layout.Misfit("id", s.cols.ID, layout.GivenAnew, "is INTEGER PRIMARY KEY without AUTOINCREMENT: SQLite would give the id of a deleted row to a new one")
 	case !isRowid && !s.unique[strings.ToLower(s.cols.ID)]:
-		return layout.Misfit("id", s.cols.ID, "has no unique constraint of its own")
+		return layout.Misfit("id", s.cols.ID, layout.NotUnique, "has no unique constraint of its own")
 	}
 	return nil
 }
@@ -218,7 +218,7 @@ func (s *schema) settleOrder(cfg Config) error {
 	case found && s.objects[strings.ToLower(s.triggerName())]:
 		s.cols.Order, s.byTrigger = c.name, true
 	case found:
-		return layout.Misfit("order", c.name, "is no INTEGER PRIMARY KEY AUTOINCREMENT, so its values could come twice (map columns.order to a name the table has not, and init adds such a column)")
+		return layout.Misfit("order", c.name, layout.Mismapped, "is no INTEGER PRIMARY KEY AUTOINCREMENT, so its values could come twice (map columns.order to a name the table has not, and init adds such a column)")
 	case s.rowidName != "" && s.autoRowid && !cfg.Columns.Has("order"):
 		s.cols.Order = s.rowidName
 	default:

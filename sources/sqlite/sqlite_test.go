@@ -181,6 +181,11 @@ func table(t *testing.T, cfg sqlite.Config) sourcetest.Table {
 			must(t, err)
 			return func() { end(t, conn) }
 		},
+		Receipt: func(t *testing.T, id string, r core.Receipt) {
+			t.Helper()
+			_, err := db.Exec(`INSERT INTO connectd_receipt (command_id, consumer, status, result_ref) VALUES (?, ?, ?, ?)`, id, r.Consumer, r.Status, r.ResultRef)
+			must(t, err)
+		},
 		Lock: func(t *testing.T) func() {
 			conn := immediate(t, db)
 			return func() { end(t, conn) }

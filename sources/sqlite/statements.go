@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"fmt"
 	"strings"
+
+	"github.com/connectd/connectd/core"
 )
 
 // statements are those of the hot path, prepared once. Their text holds the table's and its columns' names.
@@ -103,12 +105,12 @@ func (t texts) fetch(leaveOut bool) string {
 	return t.fill(text + ` ORDER BY {order} LIMIT ?2 + 1`)
 }
 
-// recover: table, crashes that bury, whether to hold.
+// recover: seqs in JSON, crashes that bury, whether to hold, what happened.
 func (t texts) recover() string {
 	return t.fill(`UPDATE {table} SET {deliveries} = {deliveries} + 1, {crashes} = {crashes} + 1,
 		{state} = CASE WHEN {crashes} + 1 >= ?2 THEN 'dead' WHEN ?3 THEN 'held' ELSE 'pending' END,
-		{last_error} = CASE WHEN {crashes} + 1 >= ?2 THEN 'crash' WHEN ?3 THEN 'uncertain' ELSE {last_error} END
-		WHERE {state} = 'pending' AND {order} IN (SELECT j.value FROM connectd_inflight i, json_each(i.seqs) j WHERE i.tbl = ?1)
+		{last_error} = CASE WHEN {crashes} + 1 >= ?2 THEN '` + core.ReasonCrash + `: ' || ?4 WHEN ?3 THEN '` + core.ReasonUncertain + `: ' || ?4 ELSE {last_error} END
+		WHERE {state} = 'pending' AND {order} IN (SELECT value FROM json_each(?1))
 		RETURNING {order}, {state}, {crashes}`)
 }
 

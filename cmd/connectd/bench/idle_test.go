@@ -3,9 +3,6 @@
 package bench
 
 import (
-	"fmt"
-	"os"
-	"strings"
 	"testing"
 	"time"
 )
@@ -26,42 +23,4 @@ func benchmarkIdle(b *testing.B, p programs, r *report) {
 		r.add("  of it the daemon", "", "MB", goal{}, daemon)
 		d.stop()
 	}
-}
-
-// cpuTime is the processor time a process has used, in hundredths of a second.
-func cpuTime(b *testing.B, pid int) time.Duration {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		b.Fatal(err)
-	}
-	_, after, _ := strings.Cut(string(stat), ") ")
-	fields := strings.Fields(after)
-	if len(fields) < 13 {
-		b.Fatalf("stat of process %d: %s", pid, stat)
-	}
-	var user, system int64
-	if _, err := fmt.Sscan(fields[11]+" "+fields[12], &user, &system); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(user+system) * 10 * time.Millisecond
-}
-
-// pss is a process's proportional share of the memory it uses, in megabytes of a million bytes: pages that several
-// processes share are divided among them.
-func pss(b *testing.B, pid int) float64 {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-	if err != nil {
-		b.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if value, found := strings.CutPrefix(line, "Pss:"); found {
-			var kib float64
-			if _, err := fmt.Sscan(value, &kib); err != nil {
-				b.Fatal(err)
-			}
-			return kib * 1024 / 1e6
-		}
-	}
-	b.Fatalf("no Pss in %s", text)
-	return 0
 }

@@ -85,19 +85,23 @@ func newSetup(b *testing.B, p programs, sink, more string) setup {
 
 // newSetupOn is newSetup for any source, in YAML.
 func newSetupOn(b *testing.B, p programs, source, sink, more string) setup {
+	return newSetupOf(b, p, connectorYAML("bench", source, sink, more))
+}
+
+// connectorYAML is one connector of a configuration.
+func connectorYAML(name, source, sink, more string) string {
+	return fmt.Sprintf("  %s:\n    source: %s\n    sink: %s\n    %s\n", name, source, sink, more)
+}
+
+// newSetupOf is newSetup for any connectors.
+func newSetupOf(b *testing.B, p programs, connectors string) setup {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
 	}
 	s := setup{programs: p, dir: b.TempDir(), http: l.Addr().String()}
 	l.Close()
-	text := fmt.Sprintf(`daemon: {http: %q, plugin_dir: %q}
-connectors:
-  bench:
-    source: %s
-    sink: %s
-    %s
-`, s.http, p.plugins, source, sink, more)
+	text := fmt.Sprintf("daemon: {http: %q, plugin_dir: %q}\nconnectors:\n%s", s.http, p.plugins, connectors)
 	if err := os.WriteFile(s.config(), []byte(strings.ReplaceAll(text, "DIR", s.dir)), 0o644); err != nil {
 		b.Fatal(err)
 	}
@@ -117,10 +121,29 @@ func (s setup) output() string   { return filepath.Join(s.dir, "out.jsonl") }
 func (s setup) receipts() string { return filepath.Join(s.dir, "receipts") }
 
 // init runs `connectd init`.
-func (s setup) init(b *testing.B) {
-	if out, err := exec.Command(s.connectd, "init", "-c", s.config()).CombinedOutput(); err != nil {
-		b.Fatalf("connectd init: %v\n%s", err, out)
+func (s setup) init(b *testing.B, flags ...string) { s.command(b, "init", flags...) }
+
+// command runs a command and returns how long it took, its start included.
+func (s setup) command(b *testing.B, name string, args ...string) time.Duration {
+	b.Helper()
+	took, err := s.tryCommand(b, name, args...)
+	if err != nil {
+		b.Fatal(err)
 	}
+	return took
+}
+
+// tryCommand is command for what may fail.
+func (s setup) tryCommand(b *testing.B, name string, args ...string) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(b.Context(), patience)
+	defer cancel()
+	began := time.Now()
+	command := exec.CommandContext(ctx, s.connectd, append(append(strings.Fields(name), "-c", s.config()), args...)...)
+	out, err := command.CombinedOutput()
+	if err != nil {
+		return 0, fmt.Errorf("connectd %s: %w\n%s", name, err, out)
+	}
+	return time.Since(began), nil
 }
 
 // daemon is `connectd run`.

@@ -158,7 +158,11 @@ func number(v float64) string {
 	case v < 100:
 		return fmt.Sprintf("%.1f", v)
 	}
-	digits := fmt.Sprintf("%.0f", v)
+	return thousands(fmt.Sprintf("%.0f", v))
+}
+
+// thousands sets the thousands of a number apart.
+func thousands(digits string) string {
 	for i := len(digits) - 3; i > 0; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]
 	}

@@ -27,6 +27,7 @@ type server struct {
 	db      *sql.DB
 	ours    bool // its settings may be changed
 	version string
+	parent  int // PostgreSQL's first process, where serverTime can see it; else 0
 }
 
 // openServer connects to the server whose address the variable has, or returns false.
@@ -65,8 +66,8 @@ func (r *report) withServer(p programs, s *server, figures, variable string, f f
 }
 
 // tunePostgres gives the server memory and a log as a small production server has them: with 64 MB of buffers and a
-// checkpoint each gigabyte the disk would be measured. It returns what puts the settings back.
-func tunePostgres(b *testing.B, s *server) (back func()) {
+// checkpoint each gigabyte the disk would be measured. more are other settings. It returns what puts all back.
+func tunePostgres(b *testing.B, s *server, more ...string) (back func()) {
 	restart := func() {
 		for _, verb := range []string{"stop", "start"} {
 			if out, err := exec.Command(os.Getenv("CONNECTD_TEST_SERVICES_SH"), verb, "postgres").CombinedOutput(); err != nil {
@@ -74,7 +75,9 @@ func tunePostgres(b *testing.B, s *server) (back func()) {
 			}
 		}
 	}
-	s.exec(b, `ALTER SYSTEM SET shared_buffers = '1GB'`, `ALTER SYSTEM SET max_wal_size = '8GB'`, `ALTER SYSTEM SET checkpoint_timeout = '15min'`)
+	for _, setting := range append([]string{"shared_buffers = '1GB'", "max_wal_size = '8GB'", "checkpoint_timeout = '15min'"}, more...) {
+		s.exec(b, "ALTER SYSTEM SET "+setting)
+	}
 	restart()
 	return func() {
 		s.exec(b, `ALTER SYSTEM RESET ALL`)

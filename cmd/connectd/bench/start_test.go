@@ -29,8 +29,16 @@ func benchmarkStart(b *testing.B, p programs, r *report) {
 }
 
 func untilReady(b *testing.B, s setup) time.Duration {
-	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	d := s.run(b)
+	s.awaitReady(b)
+	took := time.Since(d.started)
+	d.stop()
+	return took
+}
+
+// awaitReady waits until a daemon says that all its connectors are ready.
+func (s setup) awaitReady(b *testing.B) {
+	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	until(b, "readyz answers 200", 2*time.Millisecond, func() bool {
 		answer, err := client.Get("http://" + s.http + "/readyz")
 		if err != nil {
@@ -39,9 +47,6 @@ func untilReady(b *testing.B, s setup) time.Duration {
 		answer.Body.Close()
 		return answer.StatusCode == http.StatusOK
 	})
-	took := time.Since(d.started)
-	d.stop()
-	return took
 }
 
 // spawn starts the file sink's process as the daemon does.

@@ -92,8 +92,8 @@ func vacancies(before map[int]time.Time, leases []core.LeaseInfo, now time.Time)
 	return vacant
 }
 
-// hasMoved waits until what the source has open is no longer what its configuration names, for sources that can say so.
-// It returns nil when ctx is done.
+// hasMoved waits until what the source has open is no longer what its configuration names, or is no longer for this
+// program to work on, for sources that can say so. It returns nil when ctx is done.
 func hasMoved(ctx context.Context, source core.Source) error {
 	m, ok := source.(interface{ Moved() error })
 	if !ok {

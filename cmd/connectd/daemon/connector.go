@@ -278,6 +278,12 @@ func (r *runner) info(status engine.Status, plugin Plugin) []byte {
 	i := r.base
 	i.Engine, i.Plugin = status, plugin.Process().info()
 	i.Rate, i.Retries = r.rate.perSecond(), r.observe.retried.Load()
+	i.TakenOver, i.Lost = r.observe.tookOver.Load(), r.observe.lostLeases.Load()
+	r.mu.Lock()
+	if h := r.holdup; h != nil {
+		i.HeldBack = &InfoHoldup{After: h.After, Rows: h.Rows, Holder: core.CleanText(h.Holder), Since: time.Now().Add(-h.For).UTC()}
+	}
+	r.mu.Unlock()
 	data, err := json.Marshal(i)
 	if err != nil {
 		r.log.Error("writing the heartbeat's information failed", "error", err)

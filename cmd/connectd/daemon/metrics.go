@@ -112,7 +112,8 @@ type observer struct {
 	stepErrors                                    prometheus.Counter
 	readTime, batchSize, callTime, stepTime       prometheus.Observer
 
-	retried atomic.Int64
+	// What the heartbeat tells too.
+	retried, tookOver, lostLeases atomic.Int64
 
 	mu      sync.Mutex
 	reasons map[string]struct{}
@@ -215,11 +216,15 @@ func (o *observer) Stepped(took time.Duration, err error) {
 // Acquired counts leases taken over and the rows that were recovered with them.
 func (o *observer) Acquired(takenOver, recovered int) {
 	o.takenOver.Add(float64(takenOver))
+	o.tookOver.Add(int64(takenOver))
 	o.recovered.Add(float64(recovered))
 }
 
 // Lost counts leases that another worker took.
-func (o *observer) Lost(partitions int) { o.lost.Add(float64(partitions)) }
+func (o *observer) Lost(partitions int) {
+	o.lost.Add(float64(partitions))
+	o.lostLeases.Add(int64(partitions))
+}
 
 // Released counts leases given back.
 func (o *observer) Released(partitions int) { o.released.Add(float64(partitions)) }

@@ -117,18 +117,13 @@ func (b *broker) send(group []*attempt) {
 		})
 	}
 	response, sent, err := b.ask(b.p.ctx, request)
-	switch {
-	case err != nil:
+	if err != nil {
 		for _, a := range group {
 			a.answer <- answer{err: err, sent: sent}
 		}
-	case b.p.cfg.Acks == AcksNone:
-		for _, a := range group {
-			a.answer <- answer{offset: -1}
-		}
-	default:
-		b.distribute(group, response.(*produce.Response))
+		return
 	}
+	b.distribute(group, response.(*produce.Response))
 }
 
 // distribute hands each attempt its part of the response.

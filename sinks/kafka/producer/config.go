@@ -30,24 +30,18 @@ const (
 // Acks is how many replicas must have a batch before the broker confirms it.
 type Acks uint8
 
-// The kinds of Acks. Only AcksAll, the zero value, outlives the loss of a leader; with AcksNone nothing is ever confirmed,
-// and a message counts as written when it was sent.
+// The kinds of Acks. Only AcksAll, the zero value, outlives the loss of a leader.
 const (
 	AcksAll Acks = iota
 	AcksLeader
-	AcksNone
 )
 
 // wire is the number in a produce request.
 func (a Acks) wire() int16 {
-	switch a {
-	case AcksNone:
-		return 0
-	case AcksLeader:
+	if a == AcksLeader {
 		return 1
-	default:
-		return -1
 	}
+	return -1
 }
 
 // Config is what a Producer needs to know. Zero durations and sizes mean the defaults.
@@ -132,7 +126,7 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("a backoff from %v to %v", c.BackoffMin, c.BackoffMax)
 	case c.MaxBatchBytes < minBatchBytes || c.MaxBatchBytes > LargestMaxBatchBytes:
 		return c, fmt.Errorf("batches of %d bytes: from %d to %d can be sent", c.MaxBatchBytes, minBatchBytes, LargestMaxBatchBytes)
-	case c.Acks > AcksNone:
+	case c.Acks > AcksLeader:
 		return c, fmt.Errorf("acks of %d", c.Acks)
 	case c.Idempotent && c.Acks != AcksAll:
 		return c, errors.New("an idempotent producer needs the acks of all replicas")

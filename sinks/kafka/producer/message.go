@@ -33,7 +33,7 @@ type Header struct {
 // Result is what became of one message.
 type Result struct {
 	// Partition and Offset are where it was written. The offset is -1 when the broker had the message already from an
-	// earlier try and no longer knows where, or when it does not confirm (AcksNone).
+	// earlier try and no longer knows where.
 	Partition int32
 	Offset    int64
 	// Err is nil when the message was written.

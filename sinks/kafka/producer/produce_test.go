@@ -4,14 +4,17 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // Every byte of every kind of message comes back, from each compression, where the results say.
@@ -132,20 +135,51 @@ func TestNoSuchPartition(t *testing.T) {
 	}
 }
 
-// Fewer acks are had for the asking: with none the offset is not known.
-func TestFewerAcks(t *testing.T) {
-	c := fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
-	for acks, offset := range map[Acks]int64{AcksNone: -1, AcksLeader: 0} {
+// The broker is told how many acks a batch needs.
+func TestAcks(t *testing.T) {
+	for acks, wire := range map[Acks]int16{AcksAll: -1, AcksLeader: 1} {
+		c := fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
+		var asked atomic.Int32
+		c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			asked.Store(int32(r.(*kmsg.ProduceRequest).Acks))
+			return nil, nil, false
+		})
 		p := opened(t, c.ListenAddrs(), func(c *Config) { c.Acks, c.Idempotent = acks, false })
-		results := p.Produce(within(t, patience), numbered("orders", 3))
-		written(t, results)
-		if got := results[0].Offset; (got < 0) != (offset < 0) {
-			t.Errorf("acks %d: offset %d", acks, got)
+		written(t, p.Produce(within(t, patience), numbered("orders", 3)))
+		if got := int16(asked.Load()); got != wire {
+			t.Errorf("acks %d: asked for %d, want %d", acks, got, wire)
 		}
 	}
-	eventually(t, "both calls' messages are in the log", func() bool {
-		return endOffsets(t.Context(), t, c.ListenAddrs(), "orders")[0] == 6
+}
+
+// The batches that one call has for a broker go in few requests, although each partition sends for itself.
+func TestLanesShareRequests(t *testing.T) {
+	const partitions, calls = 8, 100
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // or the scheduler's moods would be measured
+	c := fake(t, kfake.NumBrokers(1), kfake.SeedTopics(partitions, "orders"))
+	p := opened(t, c.ListenAddrs())
+	var requests, batches atomic.Int32
+	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		requests.Add(1)
+		for _, topic := range r.(*kmsg.ProduceRequest).Topics {
+			batches.Add(int32(len(topic.Partitions)))
+		}
+		return nil, nil, false
 	})
+	for range calls {
+		var messages []*Message
+		for n := range partitions {
+			m := message("orders", "k", "v")
+			m.Partition = int32(n)
+			messages = append(messages, m)
+		}
+		written(t, p.Produce(within(t, patience), messages))
+	}
+	if batches.Load() != partitions*calls || requests.Load() > 2*calls {
+		t.Errorf("%d batches in %d requests of %d calls", batches.Load(), requests.Load(), calls)
+	}
 }
 
 // Messages without a key go where there is a leader.

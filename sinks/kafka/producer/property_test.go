@@ -19,6 +19,8 @@ import (
 // Under refusals, answers lost after the write, cut connections and moving leaders each message has one result, what is
 // reported as written is in the log, and in each key the first copies are in order. With numbered batches there is one
 // copy of each.
+// A batch that passes an earlier one whose connection broke: https://github.com/IBM/sarama/pull/3644,
+// https://github.com/pingcap/tiflow/issues/12017
 func TestOrderAndResults(t *testing.T) {
 	for _, idempotent := range []bool{true, false} {
 		t.Run(fmt.Sprint("idempotent ", idempotent), func(t *testing.T) {

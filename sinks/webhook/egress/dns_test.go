@@ -118,7 +118,7 @@ func private(t *testing.T) (u *url.URL, rules Rules) {
 }
 
 // TestRebinding resolves a name to a public address at first and to a private one afterwards: the address of the dial
-// counts. (sinks.md 3.11, 15)
+// counts. https://github.com/liwala/ay-framework/issues/301
 func TestRebinding(t *testing.T) {
 	u, rules := private(t)
 	c := client(t, Config{Guard: NewGuard(rules)})

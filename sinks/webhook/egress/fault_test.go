@@ -154,8 +154,8 @@ func TestLargeBodyKeepsConnection(t *testing.T) {
 	}
 }
 
-// TestRedirectsAreAnswers has a loop of redirects of every kind: each is an answer, and nothing is followed.
-// (cases H10; sinks.md 3.11, 1 and 2)
+// TestRedirectsAreAnswers has a loop of redirects of every kind: each is an answer, and nothing is followed:
+// https://github.com/portpowered/you-agent-factory/pull/1850, https://github.com/keygen-sh/keygen-api/pull/1138
 func TestRedirectsAreAnswers(t *testing.T) {
 	for _, status := range []int{300, 301, 302, 303, 304, 307, 308} {
 		f := listen(t, func(f *faulty, _ int, p *peer) {
@@ -175,7 +175,7 @@ func TestRedirectsAreAnswers(t *testing.T) {
 }
 
 // TestEarlyAnswer has a server that refuses a request when it has seen the header, and hangs up while the body is still
-// being written: the answer counts, not the write that fails. (sinks.md 5, 3)
+// being written: the answer counts, not the write that fails.
 func TestEarlyAnswer(t *testing.T) {
 	const early = "HTTP/1.1 413 Content Too Large\r\nContent-Length: 4\r\nConnection: close\r\n\r\nlong"
 	refuse := func(_ *faulty, _ int, p *peer) {
@@ -241,7 +241,7 @@ func TestNothingIsReadAfterDo(t *testing.T) {
 	}
 }
 
-// TestLimitsOfTime has a server that stops at each step. (cases D4)
+// TestLimitsOfTime has a server that stops at each step: https://github.com/hookdeck/outpost/pull/600
 func TestLimitsOfTime(t *testing.T) {
 	hang := func(*faulty, int, *peer) { <-t.Context().Done() } // reads nothing
 	silent := func(_ *faulty, _ int, p *peer) { p.request(); p.wait() }

@@ -55,8 +55,8 @@ func (c *counted) now() (open, opened int) {
 	return len(c.open), c.opened
 }
 
-// TestOnePool sends many requests, 64 at a time: there are no more connections than that, and they stay. (cases H13;
-// sinks.md 3.11, 18)
+// TestOnePool sends many requests, 64 at a time: there are no more connections than that, and they stay:
+// https://github.com/hookdeck/outpost/pull/1021
 func TestOnePool(t *testing.T) {
 	count := &counted{open: map[net.Conn]bool{}}
 	u := countingServer(t, count, quiet)
@@ -188,7 +188,7 @@ func TestCloseDuringRequest(t *testing.T) {
 }
 
 // TestThousandFailures fails in all ways, and leaves no goroutine and no file open behind, but for idle connections while
-// the Client is open. (sinks.md 5, 5)
+// the Client is open.
 func TestThousandFailures(t *testing.T) {
 	ways := []func(_ *faulty, n int, p *peer){
 		func(_ *faulty, _ int, p *peer) { p.reset() },

@@ -92,7 +92,6 @@ func (c *Client) waitForEnds(t *testing.T, n int) {
 
 // TestIdleConnectionsThatEnded has a server that closes all connections while they are idle, which the client has not
 // noticed when it sends the next request. Nothing was written then, so it goes over a new connection, at once, once.
-// (sinks.md 3.3)
 func TestIdleConnectionsThatEnded(t *testing.T) {
 	const idle = 5
 	authority := tlstest.New(t)

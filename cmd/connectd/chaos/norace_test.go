@@ -1,0 +1,5 @@
+//go:build linux && !race
+
+package chaos
+
+func buildFlags() []string { return nil }

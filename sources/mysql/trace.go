@@ -1,0 +1,84 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/connectd/connectd/core"
+)
+
+// Queue tells what a pending row waits behind.
+func (src *Source) Queue(ctx context.Context, row core.RowInfo, held ...core.State) (core.Queue, error) {
+	var q core.Queue
+	err := src.try(ctx, "queue", func() error {
+		q = core.Queue{}
+		var now instant
+		count := `SELECT {now}, (SELECT COUNT(*) FROM (SELECT 1` + src.earlier(core.Pending, row) + `) b)`
+		if err := src.work.QueryRowContext(ctx, src.text.fill(count)).Scan(&now, &q.Before); err != nil {
+			return err
+		}
+		q.Now = now.t
+		announced, err := src.inflight(ctx, src.work, fmt.Sprintf(`AND part = %d`, row.Part))
+		if err != nil {
+			return err
+		}
+		if sent, named := announced.sent[row.Seq]; named {
+			q.Sent = &sent
+		}
+		if len(held) == 0 || !row.Keyed {
+			return nil
+		}
+		for _, state := range append([]core.State{core.Pending}, held...) {
+			info, err := src.firstOfKey(ctx, state, row)
+			switch {
+			case errors.Is(err, sql.ErrNoRows):
+			case err != nil:
+				return err
+			case q.First == nil || info.Seq < q.First.Seq:
+				info.Sending = info.State == core.Pending && announced.names(info.Seq)
+				q.First = &info
+			}
+		}
+		return nil
+	})
+	return q, err
+}
+
+// earlier are the rows of a state in the row's partition that come before it, the first ones.
+func (src *Source) earlier(state core.State, row core.RowInfo) string {
+	return fmt.Sprintf(` FROM {table} FORCE INDEX ({pending_index}) WHERE {state} = %s AND {partition} = %d AND {order} < %d ORDER BY {order} LIMIT %d`,
+		literal(string(state)), row.Part, row.Seq, core.QueueBound)
+}
+
+// firstOfKey finds the first row of a state before this one that has its key. In a derived table no order is kept.
+func (src *Source) firstOfKey(ctx context.Context, state core.State, row core.RowInfo) (core.RowInfo, error) {
+	query := src.text.fill(`SELECT ` + infoColumns + ` FROM (SELECT MIN(connectd_seq) connectd_first FROM
+		(SELECT {order} connectd_seq, {key.bytes} connectd_key` + src.earlier(state, row) + `) b WHERE connectd_key = ?) firsts
+		STRAIGHT_JOIN ` + bySeq + ` ON {order} = connectd_first`)
+	return scanInfo(src.work.QueryRowContext(ctx, query, []byte(row.Key)).Scan)
+}
+
+// Trace tells what is known of an id besides its row.
+func (src *Source) Trace(ctx context.Context, id string) (core.Trace, error) {
+	var trace core.Trace
+	err := src.try(ctx, "trace", func() error {
+		trace = core.Trace{}
+		err := src.work.QueryRowContext(ctx, src.text.fill(`SELECT COALESCE(SUM(count), 0) FROM {ledger} WHERE tbl = ?`), src.s.table.name).Scan(&trace.Cleaned)
+		if err != nil {
+			return fmt.Errorf("read the ledger: %w", err)
+		}
+		return collect(ctx, src.work, func(rows *sql.Rows) error {
+			r := core.Receipt{Command: id}
+			var at instant
+			if err := rows.Scan(&r.Consumer, &r.Status, &r.ResultRef, &at); err != nil {
+				return err
+			}
+			r.At = at.t
+			trace.Receipts = append(trace.Receipts, r)
+			return nil
+		}, src.text.fill(`SELECT consumer, status, COALESCE(result_ref, ''), at FROM {receipt} WHERE command_id = ? ORDER BY consumer LIMIT ?`), id, core.MaxHistory)
+	})
+	return trace, err
+}
