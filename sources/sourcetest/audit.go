@@ -204,7 +204,7 @@ func auditReceipts(t *testing.T, h Harness) {
 	w.until("the rows to be cleaned", func() bool { w.clean(r); return len(w.left()) == 0 })
 	w.receipt(core.ReceiptFailed, "b") // its event says that there was such a command
 	w.audit(req)
-	table.Receipt(t, "zz")
+	table.Receipt(t, "zz", core.Receipt{Status: core.ReceiptDone})
 	w.names(w.audit(req, core.LawReceipts)[core.LawReceipts], "zz")
 	req.Events = nil
 	w.names(w.audit(req, core.LawReceipts)[core.LawReceipts], "b", "zz")

@@ -5,7 +5,9 @@ import (
 	"database/sql"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/sources/sourcetest"
 	"github.com/connectd/connectd/sources/sqlite"
 )
@@ -57,5 +59,22 @@ func vandal(db *sql.DB, cfg sqlite.Config) *sourcetest.Vandal {
 			do(t, `UPDATE connectd_ledger SET count = count + ? WHERE tbl = ?`, d, cfg.Table)
 		},
 		Silent: func(t *testing.T) { do(t, `DELETE FROM connectd_worker WHERE tbl = ?`, cfg.Table) },
+	}
+}
+
+// The rule's SQL is the operator's own and has the file, but for writing.
+func TestAnAuditWritesNothing(t *testing.T) {
+	cfg := sqlite.Config{Path: file(t), Table: "outbox"}
+	initialise(t, cfg)
+	execute(t, cfg.Path, `CREATE TABLE events (id TEXT)`, `INSERT INTO events VALUES ('a')`)
+	src := open(t, cfg)
+	req := core.AuditRequest{ReceiptWithin: core.Forever, Lease: time.Second, Timeout: time.Minute,
+		Events: &core.Events{Table: "events", Key: "id", Command: "id", Where: "true)) x; COMMIT; DELETE FROM events; SELECT 0 FROM (SELECT 1 WHERE (true"}}
+	if _, err := src.Audit(t.Context(), req); err == nil || !strings.Contains(err.Error(), "readonly") {
+		t.Errorf("the error is %v", err)
+	}
+	req.Events.Where = ""
+	if a, err := src.Audit(t.Context(), req); err != nil || a.Findings() != 2 {
+		t.Errorf("the event is gone: %+v, %v", a, err)
 	}
 }
