@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/sources/postgres"
 )
 
@@ -25,7 +24,7 @@ func benchmarkPostgresAudit(b *testing.B, p programs, s *server, r *report) {
 			b.Fatal(err)
 		}
 		defer src.Close()
-		alone := pgAudit(b, src)
+		alone := auditTime(b, src)
 		r.add("PostgreSQL, audit of 1M rows, their events and receipts", "", "s", atMost(10), alone.Seconds())
 
 		const connections, period = 4, 15 * time.Second
@@ -45,7 +44,7 @@ func benchmarkPostgresAudit(b *testing.B, p programs, s *server, r *report) {
 					ended <- n
 					return
 				default:
-					longest = max(longest, pgAudit(b, src))
+					longest = max(longest, auditTime(b, src))
 				}
 			}
 		}()
@@ -74,15 +73,4 @@ func auditedTable(b *testing.B, p programs, s *server) *database {
 		`CREATE TRIGGER note AFTER INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION note()`,
 		`VACUUM (ANALYZE)`, `CHECKPOINT`)
 	return d
-}
-
-// pgAudit audits the table, whose books must balance, and says how long that took.
-func pgAudit(b *testing.B, src *postgres.Source) time.Duration {
-	a, err := src.Audit(b.Context(), core.AuditRequest{
-		Events: &core.Events{Table: "events", Key: "id", Command: "id"}, ReceiptWithin: time.Hour, Lease: time.Minute, Timeout: 5 * time.Minute,
-	})
-	if err != nil || !a.OK() {
-		b.Errorf("the audit: %v, %+v", err, a.Laws)
-	}
-	return a.Took
 }
