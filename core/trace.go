@@ -33,12 +33,6 @@ type Trace struct {
 	Cleaned int64
 }
 
-// Receipt is a consumer's proof that a command was completed.
-type Receipt struct {
-	Consumer, Status, Result string
-	At                       time.Time
-}
-
 // Interrupted is the message in the history of a row that was on its way when its partition changed hands. worker is the
 // lease's last owner, empty if it had given the lease back; sent, when it announced the row, by the database's clock.
 func Interrupted(worker string, sent time.Time) string {

@@ -142,11 +142,11 @@ func receipt(r core.Receipt) reason {
 	if r.Consumer != "" {
 		who = "Consumer " + line(r.Consumer, 64)
 	}
-	say := fmt.Sprintf("%s reported it %s%s", who, line(r.Status, 64), at(r.At))
-	if r.Result != "" {
-		say += ", with result " + line(r.Result, 200)
+	say := fmt.Sprintf("%s reported it %s%s", who, line(string(r.Status), 64), at(r.At))
+	if r.ResultRef != "" {
+		say += ", with result " + line(r.ResultRef, 200)
 	}
-	return reason{Code: "receipt", Say: say + ".", Receipt: &receiptFact{r.Consumer, r.Status, r.Result, stamp(r.At)}}
+	return reason{Code: "receipt", Say: say + ".", Receipt: &receiptFact{r.Consumer, string(r.Status), r.ResultRef, stamp(r.At)}}
 }
 
 func explainPublished(ctx context.Context, f found, e *explanation) {

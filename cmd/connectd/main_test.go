@@ -67,7 +67,7 @@ func configured(dir string, args []string) []string {
 		words = 2
 	}
 	if len(args) < words || slices.Contains(args, "-c") ||
-		!slices.Contains([]string{"run", "check", "init", "doctor", "status", "rows", "plugins", "schema"}, args[0]) {
+		!slices.Contains([]string{"run", "check", "init", "doctor", "status", "rows", "audit", "plugins", "schema"}, args[0]) {
 		return args
 	}
 	return slices.Insert(slices.Clone(args), words, "-c", filepath.Join(dir, "connectd.yaml"))

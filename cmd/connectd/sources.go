@@ -145,7 +145,8 @@ func headerColumns(c config.Connector) []layout.HeaderColumn {
 	return list
 }
 
-// deletesPublished says that a published row is not kept.
+// deletesPublished says that a published row is deleted when it is delivered. One that waits for its receipt is cleaned
+// later.
 func deletesPublished(c config.Connector) bool {
-	return !c.Retention.Published.Forever && c.Retention.Published.For == 0
+	return !c.Retention.Published.Forever && c.Retention.Published.For == 0 && !c.Retention.RequireReceipt
 }

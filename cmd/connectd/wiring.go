@@ -104,11 +104,43 @@ func absolute(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
+// retained is a connector's retention section in the terms of a source.
+func retained(c config.Connector) core.Retention {
+	r := c.Retention
+	duration := func(k config.Keep) time.Duration {
+		if k.Forever {
+			return core.Forever
+		}
+		return k.For
+	}
+	return core.Retention{
+		Published: duration(r.Published), RequireReceipt: r.RequireReceipt, Dead: duration(r.Dead), Skipped: duration(r.Skipped), Receipts: duration(r.Receipts),
+	}
+}
+
+// audited is what a connector's books must agree with.
+func audited(c config.Connector) core.AuditRequest {
+	a := c.Audit
+	req := core.AuditRequest{ReceiptWithin: time.Duration(a.ReceiptWithin), Lease: time.Duration(c.Delivery.Lease), Timeout: time.Duration(a.Timeout)}
+	switch {
+	case a.ReceiptWithin == 0 && c.Retention.RequireReceipt:
+		req.ReceiptWithin = 24 * time.Hour
+	case a.ReceiptWithin == 0:
+		req.ReceiptWithin = core.Forever
+	}
+	if e := a.Events; e != nil {
+		req.Events = &core.Events{Table: e.Table, Key: e.Key, Where: e.Where, Command: e.Command, Join: e.Join}
+	}
+	return req
+}
+
 // startable is a connector as the daemon runs it.
 func startable(d config.Daemon, c config.Connector) daemon.Connector {
 	return daemon.Connector{
-		Name:   c.Name,
-		Policy: policy(c),
+		Name:      c.Name,
+		Policy:    policy(c),
+		Retention: retained(c),
+		Audit:     audited(c), AuditEvery: time.Duration(c.Audit.Every),
 		Open: func(ctx context.Context, log *slog.Logger) (daemon.Outbox, error) {
 			return openSource(ctx, c, log.With("connector", c.Name))
 		},

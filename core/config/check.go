@@ -51,6 +51,9 @@ func check(c *Connector) []core.Diagnostic {
 			"must be the name of an environment variable; its value cannot be set here")
 	}
 	d.wrong(c.Delivery.Ordering == "commit" && c.Source.Plugin != "postgres", "/delivery/ordering", "commit is for postgres")
+	d.wrong(c.Delivery.OnDead == "block" && !c.Retention.Dead.Forever, "/retention/dead",
+		"must be keep with delivery.on_dead: block, where later rows of a dead row's key wait for a person")
+	d.audit(c)
 	retry := c.Delivery.Retry // a maximum of 0 has a problem of its own
 	d.wrong(retry.Max > 0 && retry.Initial > retry.Max, "/delivery/retry/initial", "must not be above delivery.retry.max, %s", retry.Max)
 	return d
@@ -82,6 +85,19 @@ func (d *checker) source(s *Source) {
 	d.wrong(s.Notify != "" && s.Plugin != "postgres", "/source/notify", "is for postgres")
 	d.wrong(s.MaxTransaction != 0 && s.Plugin != "mysql", "/source/max_transaction", "is for mysql")
 	d.wrong(s.Poll.Max > 0 && s.Poll.Min > s.Poll.Max, "/source/poll/min", "must not be above source.poll.max, %s", s.Poll.Max)
+}
+
+func (d *checker) audit(c *Connector) {
+	e := c.Audit.Events
+	if e == nil {
+		return
+	}
+	_, readable := c.Source.parts(e.Table)
+	d.wrong(!readable, "/audit/events/table", "must be the name of a table, as in source.table")
+	d.wrong(!plainName(e.Key), "/audit/events/key", "must be the name of a column, as the table has it")
+	d.wrong(e.Join != "" && !plainName(e.Join), "/audit/events/join", "must be the name of a column, as the outbox table has it")
+	d.wrong(e.Command == "" && e.Join == "", "/audit/events", "must have command or join, which say what an event's command is")
+	d.wrong(e.Command != "" && e.Join != "", "/audit/events/join", "must not be given beside command")
 }
 
 // tls makes the paths of the files absolute, and checks them. Certificates that are not looked at are for doctor to warn of.

@@ -39,6 +39,7 @@ type Connector struct {
 	Process   Process   `json:"process" doc:"the sink's process"`
 	Delivery  Delivery  `json:"delivery" doc:"how records are sent"`
 	Retention Retention `json:"retention" doc:"how long finished rows are kept"`
+	Audit     Audit     `json:"audit" doc:"what the books must agree with"`
 }
 
 // Source is an outbox table. SQLite has a path, the servers have a DSN.
@@ -110,9 +111,29 @@ type Retry struct {
 
 // Retention is how long finished rows are kept.
 type Retention struct {
-	Published      Keep `json:"published" default:"24h" doc:"a duration, or keep; 0s deletes a row when it is delivered"`
+	Published      Keep `json:"published" default:"24h" doc:"a duration, or keep; 0s deletes a row when it is delivered, or with require_receipt when its receipt is there"`
 	RequireReceipt bool `json:"require_receipt" default:"false" doc:"clean up only rows whose receipt is stored"`
-	Dead           Keep `json:"dead" default:"keep" doc:"a duration, or keep"`
+	Dead           Keep `json:"dead" default:"keep" doc:"a duration, or keep; dead rows that are older are removed, and counted"`
+	Skipped        Keep `json:"skipped" default:"keep" doc:"a duration, or keep"`
+	Receipts       Keep `json:"receipts" default:"30d" doc:"a duration, or keep; counted from the later of a receipt's coming and its row's cleaning"`
+}
+
+// Audit is what the books must agree with.
+type Audit struct {
+	// Events is nil when nobody said where commands come from.
+	Events        *Events           `json:"events" doc:"where commands come from; absent: what needs it is not checked"`
+	ReceiptWithin settings.Duration `json:"receipt_within" min:"1s" doc:"after its delivery a row must have a receipt so soon; default: 24h with retention.require_receipt, else never"`
+	Timeout       settings.Duration `json:"timeout" default:"10m" min:"1s" max:"24h" doc:"of one audit"`
+	Every         settings.Duration `json:"every" min:"1m" doc:"how often the daemon audits; absent: when it is asked"`
+}
+
+// Events is the rule that says which commands there must be. Where and Command are SQL of the operator's own.
+type Events struct {
+	Table   string `json:"table" required:"true" min:"1" max:"300" doc:"the events table or a view, with its schema where it needs one"`
+	Key     string `json:"key" required:"true" min:"1" doc:"the column that identifies an event"`
+	Where   string `json:"where" doc:"SQL condition of the events that give a command; absent: all do"`
+	Command string `json:"command" doc:"SQL expression over an event's columns: the id of its command"`
+	Join    string `json:"join" doc:"instead of command: the column of the outbox table that holds the event's key"`
 }
 
 // Keep is how long rows stay: For, or Forever.

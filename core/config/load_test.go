@@ -93,7 +93,12 @@ connectors:
       retry: {initial: 1s, max: 6m, give_up_after: 7d, max_attempts: 9}
       on_dead: block
       on_uncertain: hold
-    retention: {published: 0s, require_receipt: true, dead: 30d}
+    audit:
+      events: {table: shop.events, key: id, where: "kind <> 'noise' -- ours", command: "'cmd-' || id"}
+      receipt_within: 2h
+      timeout: 5m
+      every: 1d
+    retention: {published: 0s, require_receipt: true, dead: keep, skipped: 7d, receipts: keep}
 `
 
 const digest = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789ABCDEF"
@@ -138,8 +143,12 @@ func TestLoadReadsEverySetting(t *testing.T) {
 	}) {
 		t.Errorf("delivery is %+v", c.Delivery)
 	}
-	if c.Retention != (config.Retention{RequireReceipt: true, Dead: config.Keep{For: 720 * time.Hour}}) {
+	if c.Retention != (config.Retention{RequireReceipt: true, Dead: config.Keep{Forever: true}, Skipped: config.Keep{For: 168 * time.Hour}, Receipts: config.Keep{Forever: true}}) {
 		t.Errorf("retention is %+v", c.Retention)
+	}
+	if a := c.Audit; a.Events == nil || *a.Events != (config.Events{Table: "shop.events", Key: "id", Where: "kind <> 'noise' -- ours", Command: "'cmd-' || id"}) ||
+		a.ReceiptWithin != 7200e9 || a.Timeout != 300e9 || a.Every != settings.Duration(24*time.Hour) {
+		t.Errorf("audit is %+v", a)
 	}
 }
 
@@ -163,8 +172,11 @@ func TestLoadDefaults(t *testing.T) {
 	}) {
 		t.Errorf("delivery is %+v", c.Delivery)
 	}
-	if c.Retention != (config.Retention{Published: config.Keep{For: 24 * time.Hour}, Dead: config.Keep{Forever: true}}) {
+	if c.Retention != (config.Retention{Published: config.Keep{For: 24 * time.Hour}, Dead: config.Keep{Forever: true}, Skipped: config.Keep{Forever: true}, Receipts: config.Keep{For: 720 * time.Hour}}) {
 		t.Errorf("retention is %+v", c.Retention)
+	}
+	if c.Audit != (config.Audit{Timeout: 600e9}) {
+		t.Errorf("audit is %+v", c.Audit)
 	}
 }
 

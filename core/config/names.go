@@ -17,12 +17,15 @@ var nameQuotes = map[string]byte{"postgres": '"', "mysql": '`'}
 
 // tableParts are the parts of schema.table, without their quotes; ok is false when it cannot be read. SQLite's names have
 // one part.
-func (s *Source) tableParts() (parts []string, ok bool) {
+func (s *Source) tableParts() (parts []string, ok bool) { return s.parts(s.Table) }
+
+// parts is tableParts of any table in the same database.
+func (s *Source) parts(table string) (parts []string, ok bool) {
 	quote, server := nameQuotes[s.Plugin]
 	if !server {
-		return []string{s.Table}, plainName(s.Table)
+		return []string{table}, plainName(table)
 	}
-	for rest := s.Table; ; {
+	for rest := table; ; {
 		var part string
 		part, rest, ok = cutPart(rest, quote)
 		if parts = append(parts, part); !ok || !plainName(part) {

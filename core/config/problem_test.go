@@ -43,7 +43,7 @@ func TestOneProblem(t *testing.T) {
 		{in("    delivery: *none"), `c.yaml:6:5: connector "shop": delivery is an alias of "none", but no anchor before it has that name`},
 		{in("    delivery: &d {lease: *d}"), `c.yaml:6:19: connector "shop": delivery.lease is an alias of "d", but no anchor before it has that name`},
 		// Lines that end in CR LF are counted once.
-		{strings.ReplaceAll(in("\n\n    retires: 5"), "\n", "\r\n"), `c.yaml:8:5: connector "shop": retires is not a known setting; valid are delivery, process, retention, sink, source`},
+		{strings.ReplaceAll(in("\n\n    retires: 5"), "\n", "\r\n"), `c.yaml:8:5: connector "shop": retires is not a known setting; valid are audit, delivery, process, retention, sink, source`},
 		{"\ufeffx: 1\n" + least, `c.yaml:1:1: x is not a known key; valid are connectors, daemon`},
 		// Variables.
 		{in("    process: {env: [\"${NO}\"]}"), `c.yaml:6:21: connector "shop": process.env.0 needs the variable NO, which is not set; set it, or write ${NO:-default}`},
@@ -57,7 +57,7 @@ func TestOneProblem(t *testing.T) {
 		{strings.Replace(in(""), "plugin: sqlite, path: shop.db", "plugin: mysql, dsn: x, tls: {cert_file: x}", 1),
 			`c.yaml:3:37: connector "shop": source.tls.key_file is required with source.tls.cert_file`},
 		// Names, types and ranges.
-		{in("    retry: {}"), `c.yaml:6:5: connector "shop": retry is not a known setting; valid are delivery, process, retention, sink, source`},
+		{in("    retry: {}"), `c.yaml:6:5: connector "shop": retry is not a known setting; valid are audit, delivery, process, retention, sink, source`},
 		{in("    delivery: {retires: 5}"), `c.yaml:6:16: connector "shop": delivery.retires is not a known setting; did you mean "retry"?`},
 		{in("    delivery: {lease: 600}"), `c.yaml:6:16: connector "shop": delivery.lease ` + duration},
 		{in("    delivery: {drain: 0}"), `c.yaml:6:16: connector "shop": delivery.drain ` + duration},
@@ -69,7 +69,11 @@ func TestOneProblem(t *testing.T) {
 		{in("    delivery: {ordering: yes}"), `c.yaml:6:16: connector "shop": delivery.ordering must be one of key, none, commit`},
 		{in("    delivery:"), `c.yaml:6:5: connector "shop": delivery has no value; it must be a map of settings, or not be there at all`},
 		{in("    delivery: {retry: {initial: 2m, max: 1m}}"), `c.yaml:6:24: connector "shop": delivery.retry.initial must not be above delivery.retry.max, 1m0s`},
+		{in("    audit:\n      events: {table: e, key: id}"), `c.yaml:7:7: connector "shop": audit.events must have command or join, which say what an event's command is`},
+		{in("    audit:\n      events: {table: e, key: id, command: id, join: run_id}"), `c.yaml:7:48: connector "shop": audit.events.join must not be given beside command`},
+		{in("    audit: {every: 1s}"), `c.yaml:6:13: connector "shop": audit.every must be at least 1m`},
 		{in("    retention: {dead: forever}"), `c.yaml:6:17: connector "shop": retention.dead must be "keep", or a duration with a unit, such as "24h" or "7d"`},
+		{in("    delivery: {on_dead: block}\n    retention: {dead: 30d}"), `c.yaml:7:17: connector "shop": retention.dead must be keep with delivery.on_dead: block, where later rows of a dead row's key wait for a person`},
 		{in("    process: {sha256: abc}"), `c.yaml:6:15: connector "shop": process.sha256 must be a SHA-256 digest, 64 hexadecimal digits`},
 		{in("    process: {env: [A, B=1]}"), `c.yaml:6:24: connector "shop": process.env.1 must be the name of an environment variable; its value cannot be set here`},
 		{

@@ -28,7 +28,7 @@ func TestSchemaHoldsTheSinksSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	connector := schema.Properties.Connectors.AdditionalProperties
-	for _, name := range []string{"source", "sink", "process", "delivery", "retention"} {
+	for _, name := range []string{"source", "sink", "process", "delivery", "retention", "audit"} {
 		if connector.Properties[name] == nil {
 			t.Errorf("no %s in the schema", name)
 		}

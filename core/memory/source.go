@@ -30,7 +30,10 @@ type Source struct {
 	byID    map[string]*row
 	workers map[string]worker
 	changes int64
-	cleaned int64
+
+	receipts map[string]map[string]core.Receipt // by command and consumer
+	cleaned  map[string]time.Time               // ids of rows that were cleaned and have a receipt
+	ledger   map[core.State]int
 }
 
 var (
@@ -93,6 +96,10 @@ func NewSource(partitions int, now func() time.Time) *Source {
 		bySeq:   map[int64]*row{},
 		byID:    map[string]*row{},
 		workers: map[string]worker{},
+
+		receipts: map[string]map[string]core.Receipt{},
+		cleaned:  map[string]time.Time{},
+		ledger:   map[core.State]int{},
 	}
 	for i := range s.parts {
 		s.parts[i] = &partition{stopped: map[int64]*row{}}
@@ -131,9 +138,9 @@ func (s *Source) leave(r *row, state core.State) {
 	case core.Published:
 		r.publishedAt = s.now().UTC()
 		if !s.KeepPublished {
-			s.cleaned++
 			delete(s.bySeq, r.seq)
 			delete(s.byID, r.rec.ID)
+			s.ledger[state]++
 		}
 	}
 	p.stale++

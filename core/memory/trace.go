@@ -45,12 +45,16 @@ func (s *Source) Queue(ctx context.Context, of core.RowInfo, held ...core.State)
 	return q, nil
 }
 
-// Trace knows of no receipts: there is no table for them here.
-func (s *Source) Trace(ctx context.Context, _ string) (core.Trace, error) {
+// Trace finds the receipts of an id.
+func (s *Source) Trace(ctx context.Context, id string) (core.Trace, error) {
 	if err := ctx.Err(); err != nil {
 		return core.Trace{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return core.Trace{Cleaned: s.cleaned}, nil
+	trace := core.Trace{Receipts: s.receiptPage(core.ReceiptFilter{Command: id})}
+	for _, n := range s.ledger {
+		trace.Cleaned += int64(n)
+	}
+	return trace, nil
 }

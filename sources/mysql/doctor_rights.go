@@ -33,6 +33,14 @@ var needs = []struct{ right, table, statement string }{
 	{"SELECT", "{ledger}", `SELECT count FROM {ledger} WHERE tbl = ''`},
 	{"INSERT", "{ledger}", `INSERT INTO {ledger} (tbl, day, state, part, count) VALUES ('', UTC_DATE(), '', 0, 0)`},
 	{"UPDATE", "{ledger}", `UPDATE {ledger} SET count = 0 WHERE tbl = ''`},
+	{"SELECT", "{receipt}", `SELECT status FROM {receipt} WHERE command_id = ''`},
+	{"INSERT", "{receipt}", `INSERT INTO {receipt} (command_id) VALUES ('')`},
+	{"UPDATE", "{receipt}", `UPDATE {receipt} SET status = '' WHERE command_id = ''`},
+	{"DELETE", "{receipt}", `DELETE FROM {receipt} WHERE command_id = ''`},
+	{"SELECT", "{cleaned}", `SELECT at FROM {cleaned} WHERE tbl = ''`},
+	{"INSERT", "{cleaned}", `INSERT INTO {cleaned} (tbl, command_id, at) VALUES ('', '', {now})`},
+	{"UPDATE", "{cleaned}", `UPDATE {cleaned} SET at = {now} WHERE tbl = ''`},
+	{"DELETE", "{cleaned}", `DELETE FROM {cleaned} WHERE tbl = ''`},
 }
 
 // rights lets the server explain the statements, and gathers those that it refuses.

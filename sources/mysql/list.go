@@ -121,27 +121,9 @@ func (src *Source) Show(ctx context.Context, id string) (core.RowInfo, []core.At
 // one reads the row whose id is equal to this one in the eyes of its column. The column's collation may find a row whose
 // id has other letters: the caller compares. more are further columns, lock a clause at the end.
 func (src *Source) one(ctx context.Context, q querier, id, more, lock string, scan func(scan func(...any) error) error) (bool, error) {
-	var value any = id
-	c := src.s.found[strings.ToLower(src.s.cols.ID)]
-	switch {
-	case c.isUUID():
-		raw, err := hex.DecodeString(strings.ReplaceAll(id, "-", ""))
-		if err != nil {
-			return false, nil
-		}
-		value = raw
-	case c.kind == "uuid":
-		if raw, err := hex.DecodeString(strings.ReplaceAll(id, "-", "")); err != nil || len(raw) != 16 {
-			return false, nil
-		}
-	case strings.HasSuffix(c.kind, "int"):
-		n, err := strconv.ParseInt(id, 10, 64)
-		if err != nil {
-			return false, nil
-		}
-		value = n
-	case c.charset == "":
-		value = []byte(id)
+	value, may := src.idValue(id)
+	if !may {
+		return false, nil
 	}
 	row := q.QueryRowContext(ctx, src.text.fill(`SELECT `+infoColumns+more+` FROM {table} WHERE {id} = ? LIMIT 1 `+lock), value)
 	err := scan(func(dest ...any) error { return row.Scan(dest...) })
@@ -149,6 +131,25 @@ func (src *Source) one(ctx context.Context, q querier, id, more, lock string, sc
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// idValue is an id as its column takes it; there is none when no row can have it.
+func (src *Source) idValue(id string) (value any, may bool) {
+	c := src.s.found[strings.ToLower(src.s.cols.ID)]
+	switch {
+	case c.isUUID():
+		raw, err := hex.DecodeString(strings.ReplaceAll(id, "-", ""))
+		return raw, err == nil
+	case c.kind == "uuid":
+		raw, err := hex.DecodeString(strings.ReplaceAll(id, "-", ""))
+		return id, err == nil && len(raw) == 16
+	case strings.HasSuffix(c.kind, "int"):
+		n, err := strconv.ParseInt(id, 10, 64)
+		return n, err == nil
+	case c.charset == "":
+		return []byte(id), true
+	}
+	return id, true
 }
 
 // Workers lists heartbeats by owner.

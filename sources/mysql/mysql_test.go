@@ -37,15 +37,20 @@ func onServers(t *testing.T, run func(t *testing.T, srv server)) {
 func TestConformance(t *testing.T) {
 	onServers(t, func(t *testing.T, srv server) {
 		one := srv.config(t)
-		sourcetest.Run(t, sourcetest.Harness{
+		h := sourcetest.Harness{
 			AnyHeaders: true, Overlap: true,
 			New: func(t *testing.T, o sourcetest.Options) sourcetest.Table {
 				cfg := one
+				if o.OwnReceipts {
+					cfg = srv.config(t)
+				}
 				cfg.Table, cfg.DeletePublished = fmt.Sprint("outbox", databases.Add(1)), o.DeletePublished
 				initialise(t, cfg, mysql.InitOptions{})
 				return table(t, cfg)
 			},
-		})
+		}
+		sourcetest.Run(t, h)
+		sourcetest.RunAudit(t, h)
 	})
 }
 
@@ -53,19 +58,25 @@ func TestConformance(t *testing.T) {
 // not ours: the same source to everybody.
 func TestConformanceOfAnAdoptedTable(t *testing.T) {
 	onServers(t, func(t *testing.T, srv server) {
+		const options = "interpolateParams=false&parseTime=true&loc=Europe%2FLondon&time_zone=%27-07%3A00%27"
 		one := srv.config(t)
-		one.DSN = withOptions(one.DSN, "interpolateParams=false&parseTime=true&loc=Europe%2FLondon&time_zone=%27-07%3A00%27")
-		sourcetest.Run(t, sourcetest.Harness{
+		one.DSN = withOptions(one.DSN, options)
+		h := sourcetest.Harness{
 			AnyText: true, AnyHeaders: true, Overlap: true,
 			New: func(t *testing.T, o sourcetest.Options) sourcetest.Table {
 				cfg := one
+				if o.OwnReceipts {
+					cfg.DSN = withOptions(srv.config(t).DSN, options)
+				}
 				cfg.Table, cfg.DeletePublished = fmt.Sprintf("`My ``Outbox`` %d`", databases.Add(1)), o.DeletePublished
 				cfg.Columns = columns("id", "command_id", "key", "select", "route", "seq", "type", "k i n d", "headers", "h`h", "created", "at", "order", "connectd number")
 				srv.execute(t, cfg, "CREATE TABLE "+cfg.Table+" (command_id varbinary(250) PRIMARY KEY, `select` varbinary(250), `k i n d` varbinary(250), payload longblob, `h``h` longblob, seq varbinary(250), at timestamp(6) NOT NULL DEFAULT current_timestamp(6)) ENGINE=InnoDB")
 				initialise(t, cfg, mysql.InitOptions{Partitions: 3})
 				return table(t, cfg)
 			},
-		})
+		}
+		sourcetest.Run(t, h)
+		sourcetest.RunAudit(t, h)
 	})
 }
 
@@ -186,7 +197,7 @@ func table(t *testing.T, cfg mysql.Config) sourcetest.Table {
 		must(t, err)
 		return transaction{tx, insert}
 	}
-	return sourcetest.Table{
+	return withBooks(db, cfg, tbl, sourcetest.Table{
 		Open: func(t *testing.T) core.Source {
 			src, err := mysql.Open(t.Context(), cfg)
 			must(t, err)
@@ -215,7 +226,7 @@ func table(t *testing.T, cfg mysql.Config) sourcetest.Table {
 		},
 		Receipt: func(t *testing.T, id string, r core.Receipt) {
 			t.Helper()
-			_, err := db.Exec(`INSERT INTO connectd_receipt (command_id, consumer, status, result_ref) VALUES (?, ?, ?, ?)`, id, r.Consumer, r.Status, r.Result)
+			_, err := db.Exec(`INSERT INTO connectd_receipt (command_id, consumer, status, result_ref) VALUES (?, ?, ?, ?)`, id, r.Consumer, r.Status, r.ResultRef)
 			must(t, err)
 		},
 		Ahead: func(t *testing.T, d time.Duration) {
@@ -234,7 +245,7 @@ func table(t *testing.T, cfg mysql.Config) sourcetest.Table {
 				conn.Close()
 			}
 		},
-	}
+	})
 }
 
 func must(t *testing.T, err error) {

@@ -98,6 +98,8 @@ func (s *schema) relayTables() []relayTable {
 			"the history of failed attempts and of operators' changes"},
 		{"connectd_receipt", "command_id varchar(255) NOT NULL, consumer varchar(255) NOT NULL DEFAULT '', status varchar(64) NOT NULL DEFAULT 'done', result_ref varchar(1024) NULL, at datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)), PRIMARY KEY (command_id, consumer)",
 			"consumers' proofs that a command was completed"},
+		{"connectd_cleaned", "tbl varchar(64) NOT NULL, command_id varchar(255) NOT NULL, at datetime(6) NOT NULL, PRIMARY KEY (tbl, command_id)",
+			"the ids of cleaned rows that have a receipt, as long as they have one"},
 		{"connectd_ledger", "tbl varchar(64) NOT NULL, day date NOT NULL, state varchar(16) NOT NULL, part smallint NOT NULL, count bigint NOT NULL, PRIMARY KEY (tbl, day, state, part)",
 			"how many rows were cleaned, for the audit"},
 	}

@@ -15,7 +15,8 @@ func (s *schema) texts() texts {
 		"{table}", s.table.quoted(), "{tbl}", literal(s.table.name), "{pending_index}", quote(pendingIndex), "{order_index}", quote(s.unique[strings.ToLower(c.Order)]),
 		"{now}", "UTC_TIMESTAMP(6)", "{epoch}", "'" + epoch + "'",
 		"{outbox}", s.own("outbox"), "{lease}", s.own("lease"), "{worker}", s.own("worker"),
-		"{inflight}", s.own("inflight"), "{attempt}", s.own("attempt"), "{ledger}", s.own("ledger"), "{receipt}", s.own("receipt"),
+		"{inflight}", s.own("inflight"), "{attempt}", s.own("attempt"), "{ledger}", s.own("ledger"),
+		"{receipt}", s.own("receipt"), "{cleaned}", s.own("cleaned"),
 	}
 	for each, name := range c.All() {
 		// A column that is not there reads as NULL.

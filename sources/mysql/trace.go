@@ -74,9 +74,9 @@ func (src *Source) Trace(ctx context.Context, id string) (core.Trace, error) {
 			return fmt.Errorf("read the ledger: %w", err)
 		}
 		return collect(ctx, src.work, func(rows *sql.Rows) error {
-			var r core.Receipt
+			r := core.Receipt{Command: id}
 			var at instant
-			if err := rows.Scan(&r.Consumer, &r.Status, &r.Result, &at); err != nil {
+			if err := rows.Scan(&r.Consumer, &r.Status, &r.ResultRef, &at); err != nil {
 				return err
 			}
 			r.At = at.t

@@ -32,3 +32,8 @@ func (src *Source) CountUpTo(ctx context.Context, after, bound int64) (rows, due
 	t, err := src.count(ctx, src.work, after, bound)
 	return t.rows, t.due, t.oldest, err
 }
+
+// CleanTexts are the statements of the cleaner.
+func (src *Source) CleanTexts() (survey, remove string) {
+	return src.text.fill(seen), src.text.fill(removal)
+}

@@ -42,12 +42,14 @@ func TestConformance(t *testing.T) {
 	for _, mode := range []string{"prepared", "simple"} {
 		t.Run(mode, func(t *testing.T) {
 			cfg := postgres.Config{DSN: modes[mode](t)}
-			sourcetest.Run(t, sourcetest.Harness{Overlap: true, New: func(t *testing.T, o sourcetest.Options) sourcetest.Table {
+			h := sourcetest.Harness{Overlap: true, New: func(t *testing.T, o sourcetest.Options) sourcetest.Table {
 				cfg := cfg
 				cfg.Table = schemaOf(t) + ".outbox"
 				cfg.DeletePublished = o.DeletePublished
 				return table(t, cfg, 0)
-			}})
+			}}
+			sourcetest.Run(t, h)
+			sourcetest.RunAudit(t, h)
 		})
 	}
 }
@@ -56,7 +58,7 @@ func TestConformance(t *testing.T) {
 // to everybody, here in the simple protocol behind a pooler.
 func TestConformanceOfAnAdoptedTable(t *testing.T) {
 	route := "route"
-	sourcetest.Run(t, sourcetest.Harness{Overlap: true, AnyHeaders: true, New: func(t *testing.T, o sourcetest.Options) sourcetest.Table {
+	h := sourcetest.Harness{Overlap: true, AnyHeaders: true, New: func(t *testing.T, o sourcetest.Options) sourcetest.Table {
 		schema := schemaOf(t)
 		cfg := postgres.Config{DSN: modes["pooler with simple"](t), Table: schema + `."My ""Outbox"" \ of.1"`, DeletePublished: o.DeletePublished, Columns: columns(
 			"id", "command_id", "key", "select", "type", "k i n d", "headers", `h"h`, "created", "At")}
@@ -64,7 +66,9 @@ func TestConformanceOfAnAdoptedTable(t *testing.T) {
 		execute(t, `CREATE TABLE `+schema+`."My ""Outbox"" \ of.1" (command_id varchar(200) PRIMARY KEY, "select" varchar(200), "k i n d" varchar, payload bytea, "h""h" text,
 			route varchar, "At" timestamp NOT NULL DEFAULT (clock_timestamp() AT TIME ZONE 'UTC'))`)
 		return table(t, cfg, 5)
-	}})
+	}}
+	sourcetest.Run(t, h)
+	sourcetest.RunAudit(t, h)
 }
 
 // with adds a parameter to a URL.
@@ -174,8 +178,13 @@ func tableAt(t *testing.T, direct string, cfg postgres.Config, partitions int) s
 		NextSeq:  app.nextSeq,
 		Announce: app.announce,
 		Lock:     app.lock,
-		Receipt:  app.receipt,
 		Ahead:    app.ahead,
+
+		Ledger:      app.ledger,
+		Lines:       app.lines,
+		Receipt:     app.receipt,
+		AgeReceipts: app.ageReceipts,
+		Vandal:      app.vandal(),
 	}
 }
 
@@ -208,7 +217,7 @@ func (o *appTable) ahead(t *testing.T, d time.Duration) {
 func (o *appTable) receipt(t *testing.T, id string, r core.Receipt) {
 	t.Helper()
 	_, err := o.pool.Exec(t.Context(), `INSERT INTO `+pgx.Identifier{o.schema, "connectd_receipt"}.Sanitize()+` (command_id, consumer, status, result_ref) VALUES ($1, $2, $3, $4)`,
-		id, r.Consumer, r.Status, r.Result)
+		id, r.Consumer, r.Status, r.ResultRef)
 	if err != nil {
 		t.Fatal(err)
 	}

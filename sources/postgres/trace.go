@@ -79,9 +79,9 @@ func (src *Source) Trace(ctx context.Context, id string) (core.Trace, error) {
 		if err != nil {
 			return err
 		}
-		var r core.Receipt
+		r := core.Receipt{Command: id}
 		var at time.Time
-		_, err = pgx.ForEachRow(rows, []any{&r.Consumer, &r.Status, &r.Result, &at}, func() error {
+		_, err = pgx.ForEachRow(rows, []any{&r.Consumer, &r.Status, &r.ResultRef, &at}, func() error {
 			r.At = at.UTC()
 			trace.Receipts = append(trace.Receipts, r)
 			return nil

@@ -57,5 +57,6 @@ func table(s *memory.Source) sourcetest.Table {
 			x.InsertAt(seq-1, memory.Row{})
 			x.Rollback()
 		},
+		Ledger: func(*testing.T) map[core.State]int { return s.Ledger() },
 	}
 }

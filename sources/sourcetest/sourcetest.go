@@ -27,6 +27,8 @@ type Harness struct {
 type Options struct {
 	// DeletePublished: publishing deletes the row.
 	DeletePublished bool
+	// OwnReceipts: no other table shares its receipts.
+	OwnReceipts bool
 }
 
 // Table is one outbox table. Its functions may be called from several goroutines; the optional ones may be nil, and
@@ -52,6 +54,16 @@ type Table struct {
 	Lock func(t *testing.T) (unlock func())
 	// Ahead (optional) moves every heartbeat ahead by d, which is how they stand when the database's clock was set back.
 	Ahead func(t *testing.T, d time.Duration)
+
+	// Ledger reads how many rows were cleaned, by state.
+	Ledger func(t *testing.T) map[core.State]int
+	// Lines (optional) counts the lines of history of all rows.
+	Lines func(t *testing.T) int
+	// AgeReceipts (optional) makes every receipt so much older.
+	AgeReceipts func(t *testing.T, d time.Duration)
+
+	// Vandal is for RunAudit.
+	Vandal *Vandal
 }
 
 // Tx is an application's open transaction.
@@ -99,6 +111,8 @@ func Run(t *testing.T, h Harness) {
 		{"operator", operatorTests},
 		{"trace", traceTests},
 		{"life", lifeTests},
+		{"clean", cleanTests},
+		{"receipts", receiptTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, test := range group.tests {

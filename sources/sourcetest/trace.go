@@ -119,10 +119,10 @@ func traceOfID(t *testing.T, h Harness) {
 		t.Log("not tested: the harness has no receipts")
 		return
 	}
-	table.Receipt(t, "a", core.Receipt{Consumer: "mailer", Status: "done", Result: "m-1"})
+	table.Receipt(t, "a", core.Receipt{Consumer: "mailer", Status: "done", ResultRef: "m-1"})
 	table.Receipt(t, "a", core.Receipt{Consumer: "biller", Status: "failed"})
 	got := trace("a").Receipts
-	if len(got) != 2 || got[0].Consumer != "biller" || got[1].Status != "done" || got[1].Result != "m-1" || time.Since(got[0].At).Abs() > patience {
+	if len(got) != 2 || got[0].Consumer != "biller" || got[1].Status != "done" || got[1].ResultRef != "m-1" || time.Since(got[0].At).Abs() > patience {
 		t.Errorf("receipts: %+v", got)
 	}
 	if other := trace("b").Receipts; len(other) > 0 {

@@ -56,6 +56,16 @@ func start(t *testing.T, h Harness, rows ...Row) (Table, *worker) {
 	return table, w
 }
 
+// startAlone is start with a table that no other shares the receipts of.
+func startAlone(t *testing.T, h Harness, rows ...Row) (Table, *worker) {
+	t.Helper()
+	table := h.New(t, Options{OwnReceipts: true})
+	table.Insert(t, rows...)
+	w := join(t, table, "one")
+	w.acquireAll()
+	return table, w
+}
+
 func (w *worker) partitions() int {
 	w.t.Helper()
 	n, err := w.src.Partitions(w.ctx)

@@ -38,6 +38,7 @@ type Source struct {
 	watch           *sql.DB // one connection, the waiter's
 	st              statements
 	path            string
+	busy            time.Duration
 	file            fs.FileInfo // what the path named when it was opened
 	last            seen
 }
@@ -64,7 +65,7 @@ func Open(ctx context.Context, cfg Config) (*Source, error) {
 		return nil, fmt.Errorf("sqlite: %w", err)
 	}
 	src := &Source{
-		deletePublished: cfg.DeletePublished, path: cfg.Path, file: info,
+		deletePublished: cfg.DeletePublished, path: cfg.Path, busy: cfg.busy(), file: info,
 		write: connect(cfg.Path, access{mode: "rw", busy: cfg.busy()}),
 		read:  connect(cfg.Path, access{mode: "rw", busy: cfg.busy(), queryOnly: true}),
 		watch: connect(cfg.Path, access{mode: "rw", busy: cfg.busy(), queryOnly: true}),

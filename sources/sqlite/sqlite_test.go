@@ -31,18 +31,20 @@ func TestMain(m *testing.M) {
 const patient = 20 * time.Second
 
 func TestConformance(t *testing.T) {
-	sourcetest.Run(t, sourcetest.Harness{
+	h := sourcetest.Harness{
 		AnyText: true, AnyHeaders: true,
 		New: func(t *testing.T, o sourcetest.Options) sourcetest.Table {
 			return table(t, sqlite.Config{Path: file(t), Table: "outbox", DeletePublished: o.DeletePublished, BusyTimeout: patient})
 		},
-	})
+	}
+	sourcetest.Run(t, h)
+	sourcetest.RunAudit(t, h)
 }
 
 // An adopted table gets its order column from a trigger. It is the same source to everybody.
 func TestConformanceOfAnAdoptedTable(t *testing.T) {
 	route := "route"
-	sourcetest.Run(t, sourcetest.Harness{
+	h := sourcetest.Harness{
 		AnyText: true, AnyHeaders: true,
 		New: func(t *testing.T, o sourcetest.Options) sourcetest.Table {
 			cfg := sqlite.Config{Path: file(t), Table: `My "Outbox"`, DeletePublished: o.DeletePublished, BusyTimeout: patient, Columns: columns(
@@ -52,7 +54,9 @@ func TestConformanceOfAnAdoptedTable(t *testing.T) {
 				route TEXT, at DATETIME NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')))`)
 			return table(t, cfg)
 		},
-	})
+	}
+	sourcetest.Run(t, h)
+	sourcetest.RunAudit(t, h)
 }
 
 // file is the path of a database that is not there yet, with everything in it that a URI would mistake.
@@ -141,7 +145,7 @@ func table(t *testing.T, cfg sqlite.Config) sourcetest.Table {
 		must(t, err)
 		return transaction{tx, insert}
 	}
-	return sourcetest.Table{
+	return withBooks(db, cfg, sourcetest.Table{
 		Open: func(t *testing.T) core.Source {
 			src, err := sqlite.Open(t.Context(), cfg)
 			must(t, err)
@@ -179,7 +183,7 @@ func table(t *testing.T, cfg sqlite.Config) sourcetest.Table {
 		},
 		Receipt: func(t *testing.T, id string, r core.Receipt) {
 			t.Helper()
-			_, err := db.Exec(`INSERT INTO connectd_receipt (command_id, consumer, status, result_ref) VALUES (?, ?, ?, ?)`, id, r.Consumer, r.Status, r.Result)
+			_, err := db.Exec(`INSERT INTO connectd_receipt (command_id, consumer, status, result_ref) VALUES (?, ?, ?, ?)`, id, r.Consumer, r.Status, r.ResultRef)
 			must(t, err)
 		},
 		Ahead: func(t *testing.T, d time.Duration) {
@@ -191,7 +195,7 @@ func table(t *testing.T, cfg sqlite.Config) sourcetest.Table {
 			conn := immediate(t, db)
 			return func() { end(t, conn) }
 		},
-	}
+	})
 }
 
 // transaction is an application's.

@@ -97,6 +97,8 @@ var relayTables = []object{
 		"the history of failed attempts and of operators' changes"},
 	{"table", "connectd_receipt", `CREATE TABLE IF NOT EXISTS connectd_receipt (command_id TEXT NOT NULL, consumer TEXT NOT NULL DEFAULT '', status TEXT NOT NULL DEFAULT 'done', result_ref TEXT, at INTEGER NOT NULL DEFAULT (` + nowMS + `), PRIMARY KEY (command_id, consumer)) WITHOUT ROWID`,
 		"consumers' proofs that a command was completed"},
+	{"table", "connectd_cleaned", `CREATE TABLE IF NOT EXISTS connectd_cleaned (tbl TEXT NOT NULL, command_id TEXT NOT NULL, at INTEGER NOT NULL, PRIMARY KEY (tbl, command_id)) WITHOUT ROWID`,
+		"the ids of cleaned rows that have a receipt, as long as they have one"},
 	{"table", "connectd_ledger", `CREATE TABLE IF NOT EXISTS connectd_ledger (tbl TEXT NOT NULL, day TEXT NOT NULL, state TEXT NOT NULL, count INTEGER NOT NULL, PRIMARY KEY (tbl, day, state)) WITHOUT ROWID`,
 		"how many rows were cleaned, for the audit"},
 }

@@ -107,9 +107,9 @@ func (src *Source) receipts(ctx context.Context, id string) ([]core.Receipt, err
 	defer rows.Close()
 	var list []core.Receipt
 	for rows.Next() {
-		var r core.Receipt
+		r := core.Receipt{Command: id}
 		var at instant
-		if err := rows.Scan(&r.Consumer, &r.Status, &r.Result, &at); err != nil {
+		if err := rows.Scan(&r.Consumer, &r.Status, &r.ResultRef, &at); err != nil {
 			return nil, err
 		}
 		r.At = at.t

@@ -18,6 +18,11 @@ import (
 type Connector struct {
 	Name   string
 	Policy engine.Policy
+	// Retention is how long what is done stays.
+	Retention core.Retention
+	// Audit is what audits ask, AuditEvery how often the daemon runs one by itself; 0: never.
+	Audit      core.AuditRequest
+	AuditEvery time.Duration
 	// Open opens the outbox table within ctx, which ends when it returns. An error that wraps core.ErrNotInitialised waits for a person.
 	Open func(ctx context.Context, log *slog.Logger) (Outbox, error)
 	// Start starts the sink's process, returns at once and supervises it until Close. Its error says what a person
@@ -29,6 +34,8 @@ type Connector struct {
 type Outbox interface {
 	core.Source
 	core.Operator
+	core.Books
+	core.Auditor
 }
 
 // Plugin is a sink in its supervised process.
@@ -60,12 +67,14 @@ type runner struct {
 	base     Info            // what never changes of Info
 	hurry    <-chan struct{} // closed: cut the drain short
 	refusals *refusals
+	auditing *auditing
 
 	mu     sync.Mutex
 	state  State
 	reason string
 	conn   *engine.Connector
 	plugin Plugin
+	books  core.Books // nil while the source is not open
 	lag    *core.Lag
 	holdup *core.Holdup      // what keeps rows back; written by countLag alone
 	vacant map[int]time.Time // partitions that nobody has leased → since when, as far as this process saw
@@ -101,6 +110,9 @@ func (r *runner) health(now time.Time) Health {
 func (r *runner) run(ctx context.Context) {
 	defer r.set(Stopped, "")
 	r.set(Starting, "")
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	beside.Go(func() { r.audits(ctx) })
 	pause := retryFirst
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -169,6 +181,7 @@ func (r *runner) once(ctx context.Context) error {
 		}
 	}()
 	defer r.counting(ctx, source)()
+	defer r.cleaning(ctx, source)()
 	plugin, err := r.Start(r.plain)
 	if err != nil {
 		return &refusal{err}

@@ -52,9 +52,20 @@ func (p inProcess) Deliver(ctx context.Context, batch []core.Record) ([]core.Out
 // rig is a connector whose parts are in memory.
 type rig struct {
 	source *memory.Source
+	audit  func(ctx context.Context, req core.AuditRequest) (core.Audit, error)
 	sink   *memory.Sink
 	away   *atomic.Bool // the sink's process
 	Connector
+}
+
+// outbox is a table in memory that is audited as its test says.
+type outbox struct {
+	*memory.Source
+	rig *rig
+}
+
+func (o outbox) Audit(ctx context.Context, req core.AuditRequest) (core.Audit, error) {
+	return o.rig.audit(ctx, req)
 }
 
 func newRig(name string) *rig {
@@ -62,7 +73,7 @@ func newRig(name string) *rig {
 	r.source.KeepPublished = true
 	r.Connector = Connector{
 		Name: name, Policy: engine.DefaultPolicy(),
-		Open:  func(context.Context, *slog.Logger) (Outbox, error) { return r.source, nil },
+		Open:  func(context.Context, *slog.Logger) (Outbox, error) { return outbox{r.source, r}, nil },
 		Start: func(*slog.Logger) (Plugin, error) { return inProcess{r.sink, nil, r.away}, nil },
 	}
 	return r
@@ -158,7 +169,7 @@ func TestSourceThatIsAwayIsTriedAgain(t *testing.T) {
 			if away.Load() {
 				return nil, errors.New("connection refused")
 			}
-			return r.source, nil
+			return outbox{r.source, r}, nil
 		}
 		runners, _, stop := start(t, nil, r)
 		time.Sleep(time.Hour)
@@ -257,7 +268,7 @@ func TestLagThatCannotBeCountedIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig("orders")
 		var broken atomic.Bool
-		r.Open = func(context.Context, *slog.Logger) (Outbox, error) { return lagless{r.source, &broken}, nil }
+		r.Open = func(context.Context, *slog.Logger) (Outbox, error) { return lagless{outbox{r.source, r}, &broken}, nil }
 		runners, _, stop := start(t, nil, r)
 		time.Sleep(time.Second)
 		if runners[0].health(time.Now()).Lag == nil {
@@ -277,7 +288,7 @@ func TestLagThatCannotBeCountedIsUnknown(t *testing.T) {
 
 // lagless is a source that cannot count at times.
 type lagless struct {
-	*memory.Source
+	outbox
 	broken *atomic.Bool
 }
 

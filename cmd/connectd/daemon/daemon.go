@@ -43,7 +43,8 @@ func (d *Daemon) Run(ctx context.Context, hurry <-chan struct{}) error {
 		}
 		return list
 	}
-	metrics.registry.MustRegister(newGauges(health))
+	audits := func() []audited { return auditsOf(runners) }
+	metrics.registry.MustRegister(newGauges(health), newAuditGauges(audits))
 
 	var wg, httpDone sync.WaitGroup
 	httpCtx, stopHTTP := context.WithCancel(context.WithoutCancel(ctx))
@@ -54,7 +55,7 @@ func (d *Daemon) Run(ctx context.Context, hurry <-chan struct{}) error {
 			return err
 		}
 		s := &server{
-			token: d.Token, loopback: isLoopback(l.Addr()), connect: health, registry: metrics.registry, log: d.Log,
+			token: d.Token, loopback: isLoopback(l.Addr()), connect: health, books: func() []bookkeeper { return bookkeepers(runners) }, audits: audits, registry: metrics.registry, log: d.Log,
 			alive: func() error { return alive(ctx, runners) },
 		}
 		d.Log.Info("listening", "http", l.Addr().String())
@@ -97,11 +98,12 @@ func (d *Daemon) runners(m *metrics, hurry <-chan struct{}, stop context.CancelC
 	base := Info{Host: host, PID: os.Getpid(), Version: d.Version, StartedAt: time.Now().UTC().Truncate(time.Second)}
 	all := &refusals{wanted: len(d.Connectors), of: map[string]error{}, stop: stop}
 	list := make([]*runner, len(d.Connectors))
+	slot := make(chan struct{}, 1)
 	for i, c := range d.Connectors {
 		rate := newMeter(time.Now)
 		list[i] = &runner{
 			Connector: c, owner: owner, gate: gate, log: d.Log.With("connector", c.Name), plain: d.Log, observe: m.observe(c.Name, rate),
-			rate: rate, base: base, hurry: hurry, state: Starting, refusals: all,
+			rate: rate, base: base, hurry: hurry, state: Starting, refusals: all, auditing: newAuditing(slot),
 		}
 	}
 	return list

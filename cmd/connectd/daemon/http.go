@@ -26,6 +26,12 @@ const index = `connectd
   /healthz   200 while the process and its loops live
   /readyz    200 when every connector is ready, else 503 with the reasons
   /metrics   for Prometheus
+
+  POST /api/v1/receipts                        consumers' receipts, one or many
+  GET  /api/v1/receipts?connector=&command=    what is stored
+
+  POST /api/v1/audit?connector=                an audit, which takes its time
+  GET  /api/v1/audit?connector=                the last one
 `
 
 // server answers for the daemon over HTTP.
@@ -33,6 +39,8 @@ type server struct {
 	token    string
 	loopback bool // listening on loopback: only such Host headers are answered
 	connect  func() []Health
+	books    func() []bookkeeper
+	audits   func() []audited
 	alive    func() error
 	registry *prometheus.Registry
 	log      *slog.Logger
@@ -46,6 +54,10 @@ func (s *server) handler() http.Handler {
 	mux.Handle("GET /metrics", s.authenticated(promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{
 		MaxRequestsInFlight: 4, Timeout: 10 * time.Second,
 	})))
+	mux.Handle("POST /api/v1/receipts", s.authenticated(http.HandlerFunc(s.postReceipts)))
+	mux.Handle("GET /api/v1/receipts", s.authenticated(http.HandlerFunc(s.getReceipts)))
+	mux.Handle("POST /api/v1/audit", s.authenticated(http.HandlerFunc(s.postAudit)))
+	mux.Handle("GET /api/v1/audit", s.authenticated(http.HandlerFunc(s.getAudit)))
 	mux.Handle("GET /{$}", s.authenticated(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = w.Write([]byte(index))

@@ -35,7 +35,12 @@ type metrics struct {
 	lost       *prometheus.CounterVec
 	released   *prometheus.CounterVec
 	stepErrors *prometheus.CounterVec
+	cleaned    *prometheus.CounterVec
+	receipts   *prometheus.CounterVec
 
+	unknown *prometheus.GaugeVec
+
+	cleanTime *prometheus.HistogramVec
 	readTime  *prometheus.HistogramVec
 	batchSize *prometheus.HistogramVec
 	callTime  *prometheus.HistogramVec
@@ -71,8 +76,16 @@ func newMetrics(version, revision string) *metrics {
 	m.released = counter("leases_released_total", "Leases given back.")
 	m.stepErrors = counter("step_errors_total", "Announce-and-settle transactions that failed.")
 
+	m.cleaned = counter("cleaned_rows_total", "Rows that this worker removed when their retention had passed, by their state.", "state")
+	m.receipts = counter("receipts_total", "Receipts that came over HTTP, by status and by what became of them.", "status", "answer")
+	m.unknown = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: "connectd", Name: "unknown_receipts", Help: "Receipts of commands that the table does not know, when the worker that cleans last looked; 0 on other workers.",
+	}, []string{"connector"})
+	m.registry.MustRegister(m.unknown)
+
 	fast := prometheus.ExponentialBuckets(0.0005, 2, 14) // 0.5 ms to 4 s
 	m.readTime = histogram("read_duration_seconds", "Time of one read of the outbox table.", fast)
+	m.cleanTime = histogram("clean_duration_seconds", "Time for which one batch of the cleaner locked rows.", fast)
 	m.batchSize = histogram("batch_records", "Records in a batch.", prometheus.ExponentialBuckets(1, 2, 14)) // 1 to 8192
 	m.callTime = histogram("call_duration_seconds", "Time of one delivery call to the sink.",
 		prometheus.ExponentialBuckets(0.001, 2, 16)) // 1 ms to 33 s
@@ -125,6 +138,14 @@ func (m *metrics) observe(connector string, rate *meter) *observer {
 		m.outcomes.WithLabelValues(connector, kind.String())
 	}
 	m.outcomes.WithLabelValues(connector, callFailed)
+	for _, state := range []core.State{core.Published, core.Dead, core.Skipped} {
+		m.cleaned.WithLabelValues(connector, string(state))
+	}
+	for _, status := range []core.ReceiptStatus{core.ReceiptDone, core.ReceiptFailed} {
+		m.receipts.WithLabelValues(connector, string(status), string(core.ReceiptStored))
+	}
+	m.cleanTime.WithLabelValues(connector)
+	m.unknown.WithLabelValues(connector)
 	for _, state := range []core.State{core.Published, core.Dead, core.Held} {
 		m.settled.WithLabelValues(connector, string(state))
 	}

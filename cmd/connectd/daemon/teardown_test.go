@@ -10,12 +10,11 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/core/memory"
 )
 
 // tracked counts what is open.
 type tracked struct {
-	*memory.Source
+	outbox
 	open *atomic.Int32
 }
 
@@ -70,7 +69,7 @@ func TestNothingIsLeftOnAnyWayOut(t *testing.T) {
 				r.Open = func(context.Context, *slog.Logger) (Outbox, error) {
 					begun.Add(1)
 					open.Add(1)
-					return tracked{r.source, &open}, nil
+					return tracked{outbox{r.source, r}, &open}, nil
 				}
 				_, _, stop := start(t, nil, good, r)
 				for range 5 {

@@ -1,0 +1,186 @@
+package core
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Receipt is a consumer's word that it has done what a command says, or failed at it. There is one for each command
+// and consumer. The first that is done is final; a failed one may be replaced, and is no completion.
+type Receipt struct {
+	Command  string // the row's id
+	Consumer string // may be empty
+	Status   ReceiptStatus
+	// ResultRef says where the result is, in the consumer's words; may be empty.
+	ResultRef string
+	// At is when it was stored, by the database's clock. Row is what is known of the command's row. Whoever saves a
+	// receipt sets neither.
+	At  time.Time
+	Row RowPlace
+}
+
+// ReceiptStatus is done or failed. An application that writes receipts with SQL may write something else, which is no
+// completion.
+type ReceiptStatus string
+
+// The statuses of a receipt.
+const (
+	ReceiptDone   ReceiptStatus = "done"
+	ReceiptFailed ReceiptStatus = "failed"
+)
+
+// RowPlace is where the row of a receipt is.
+type RowPlace string
+
+// What is known of a receipt's row. A row that was cleaned before its receipt came is unknown: ids of rows are kept
+// only as long as they have a receipt.
+const (
+	RowThere   RowPlace = "there"
+	RowCleaned RowPlace = "cleaned"
+	RowUnknown RowPlace = "unknown"
+)
+
+// Bounds of what a receipt says, and of how many are taken at once.
+const (
+	MaxReceiptName = 255  // characters of a command's id and of a consumer's name
+	MaxResultRef   = 1024 // bytes
+	MaxReceipts    = 1000
+)
+
+// Check says why a receipt cannot be stored.
+func (r Receipt) Check() error {
+	if r.Command == "" {
+		return errors.New("the command's id is missing")
+	}
+	if r.Status != ReceiptDone && r.Status != ReceiptFailed {
+		return fmt.Errorf("the status is %.40q, and must be done or failed", r.Status)
+	}
+	for _, f := range []struct{ name, text string }{{"the command's id", r.Command}, {"the consumer's name", r.Consumer}, {"the result's reference", r.ResultRef}} {
+		if !utf8.ValidString(f.text) || strings.ContainsRune(f.text, 0) {
+			return errors.New(f.name + " is not UTF-8 text without NUL")
+		}
+	}
+	switch {
+	case utf8.RuneCountInString(r.Command) > MaxReceiptName:
+		return fmt.Errorf("the command's id has more than %d characters", MaxReceiptName)
+	case utf8.RuneCountInString(r.Consumer) > MaxReceiptName:
+		return fmt.Errorf("the consumer's name has more than %d characters", MaxReceiptName)
+	case len(r.ResultRef) > MaxResultRef:
+		return fmt.Errorf("the result's reference has more than %d bytes", MaxResultRef)
+	}
+	return nil
+}
+
+// ReceiptKey orders receipts.
+type ReceiptKey struct{ Command, Consumer string }
+
+// Key is what there is one receipt of.
+func (r Receipt) Key() ReceiptKey { return ReceiptKey{r.Command, r.Consumer} }
+
+// ReceiptAnswer is what became of a receipt.
+type ReceiptAnswer string
+
+// The answers to a receipt.
+const (
+	ReceiptStored   ReceiptAnswer = "stored"
+	ReceiptRepeated ReceiptAnswer = "repeated" // one that is done was there: that one counts
+	ReceiptUnknown  ReceiptAnswer = "unknown"  // stored, or there, and the table has no such row
+	ReceiptRefused  ReceiptAnswer = "refused"  // not stored
+)
+
+// ReceiptResult is the answer to one receipt.
+type ReceiptResult struct {
+	Answer  ReceiptAnswer
+	Receipt Receipt // as it is stored; what came when it was refused
+	Why     string  // of an unknown and a refused one
+}
+
+// ReceiptFilter selects receipts to list; zero fields do not restrict.
+type ReceiptFilter struct {
+	Command string
+	After   ReceiptKey // for paging
+	Limit   int        // 0: 100
+}
+
+// ReceiptCall is one call that saves receipts.
+type ReceiptCall struct {
+	list    []Receipt
+	refused []error // by place in the list
+	// Write are the receipts to store, one of each key, in the order of the keys: in that order two calls never wait
+	// for each other in a circle.
+	Write []Receipt
+}
+
+// NewReceiptCall checks receipts and folds those of one key: what comes twice in one statement is an error to
+// databases. fits says what else the database cannot store; it may be nil.
+func NewReceiptCall(list []Receipt, fits func(Receipt) error) *ReceiptCall {
+	c := &ReceiptCall{list: list, refused: make([]error, len(list))}
+	last := map[ReceiptKey]Receipt{}
+	for i, r := range list {
+		err := r.Check()
+		if i >= MaxReceipts {
+			err = fmt.Errorf("one call takes %d receipts", MaxReceipts)
+		}
+		if err == nil && fits != nil {
+			err = fits(r)
+		}
+		if err != nil {
+			c.refused[i] = err
+			continue
+		}
+		if before, is := last[r.Key()]; !is || before.Status != ReceiptDone {
+			last[r.Key()] = r
+		}
+	}
+	for _, r := range last {
+		c.Write = append(c.Write, r)
+	}
+	slices.SortFunc(c.Write, func(a, b Receipt) int {
+		return cmp.Or(cmp.Compare(a.Command, b.Command), cmp.Compare(a.Consumer, b.Consumer))
+	})
+	return c
+}
+
+// Commands are the ids of what is written, each once, in order.
+func (c *ReceiptCall) Commands() []string { return ReceiptCommands(c.Write) }
+
+// ReceiptCommands are the ids of receipts that are in the order of their keys, each once.
+func ReceiptCommands(list []Receipt) []string {
+	ids := make([]string, len(list))
+	for i, r := range list {
+		ids[i] = r.Command
+	}
+	return slices.Compact(ids)
+}
+
+// NoSuchRow is why a receipt is unknown.
+const NoSuchRow = "the table has no row with this id: none was ever there, or it was cleaned before a receipt came"
+
+// Answers gives the answer to each receipt of the call. stored are the receipts as the database has them now, written
+// those that this call wrote.
+func (c *ReceiptCall) Answers(stored map[ReceiptKey]Receipt, written map[ReceiptKey]bool) []ReceiptResult {
+	results := make([]ReceiptResult, len(c.list))
+	done := map[ReceiptKey]bool{}
+	for i, r := range c.list {
+		if err := c.refused[i]; err != nil {
+			results[i] = ReceiptResult{Answer: ReceiptRefused, Receipt: r, Why: err.Error()}
+			continue
+		}
+		key := r.Key()
+		a := ReceiptResult{Answer: ReceiptStored, Receipt: stored[key]}
+		if !written[key] || done[key] {
+			a.Answer = ReceiptRepeated
+		}
+		if a.Receipt.Row == RowUnknown {
+			a.Answer, a.Why = ReceiptUnknown, NoSuchRow
+		}
+		done[key] = done[key] || r.Status == ReceiptDone
+		results[i] = a
+	}
+	return results
+}

@@ -1,0 +1,302 @@
+package mysql
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/connectd/connectd/core"
+)
+
+// SaveReceipts stores receipts: whoever stores one of a command and a consumer at the same time waits, and finds it.
+func (src *Source) SaveReceipts(ctx context.Context, list []core.Receipt) ([]core.ReceiptResult, error) {
+	call := core.NewReceiptCall(list, fits)
+	stored, written := map[core.ReceiptKey]core.Receipt{}, map[core.ReceiptKey]bool{}
+	if len(call.Write) == 0 {
+		return call.Answers(stored, written), ctx.Err()
+	}
+	err := src.transact(ctx, src.work, "save receipts", func(tx *sql.Tx) error {
+		clear(written)
+		for some := range slices.Chunk(call.Write, chunk) {
+			if err := src.saveSome(ctx, tx, some, written); err != nil {
+				return err
+			}
+		}
+		kept, err := src.receiptsOf(ctx, tx, call.Commands())
+		if err != nil {
+			return err
+		}
+		places, err := src.places(ctx, tx, call.Commands())
+		for _, r := range kept {
+			r.Row = places[r.Command].row
+			stored[r.Key()] = r.Receipt
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return call.Answers(stored, written), nil
+}
+
+// fits refuses names that the server would take for others: it compares text as if it were filled up with spaces.
+func fits(r core.Receipt) error {
+	if strings.HasSuffix(r.Command, " ") || strings.HasSuffix(r.Consumer, " ") {
+		return errors.New("neither the command's id nor the consumer's name may end with a space")
+	}
+	return nil
+}
+
+// saveSome writes receipts of which none is there that is done. A receipt that was written is marked by its time, which
+// it gets when it is known which they are: no server says which rows of a statement were.
+func (src *Source) saveSome(ctx context.Context, tx *sql.Tx, some []core.Receipt, written map[core.ReceiptKey]bool) error {
+	var args []any
+	for _, r := range some {
+		args = append(args, r.Command, r.Consumer, string(r.Status), sql.NullString{String: r.ResultRef, Valid: r.ResultRef != ""})
+	}
+	values := strings.Repeat(", (?, ?, ?, ?, {epoch})", len(some))[2:]
+	_, err := tx.ExecContext(ctx, src.text.fill(`INSERT INTO {receipt} (command_id, consumer, status, result_ref, at) VALUES `+values+`
+		ON DUPLICATE KEY UPDATE result_ref = IF(status = 'done', result_ref, VALUES(result_ref)), at = IF(status = 'done', at, {epoch}), status = IF(status = 'done', status, VALUES(status))`), args...)
+	if err != nil {
+		return err
+	}
+	commands := core.ReceiptCommands(some)
+	marked := ` WHERE at = {epoch} AND command_id IN ` + places(len(commands))
+	err = collect(ctx, tx, func(rows *sql.Rows) error {
+		var key core.ReceiptKey
+		err := rows.Scan(&key.Command, &key.Consumer)
+		written[key] = true
+		return err
+	}, src.text.fill(`SELECT command_id, consumer FROM {receipt}`+marked), arguments(commands)...)
+	if err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, src.text.fill(`UPDATE {receipt} SET at = {now}`+marked), arguments(commands)...)
+	return err
+}
+
+// arguments are texts as arguments.
+func arguments(texts []string) []any {
+	args := make([]any, len(texts))
+	for i, text := range texts {
+		args[i] = text
+	}
+	return args
+}
+
+// storedReceipt is a receipt with its age.
+type storedReceipt struct {
+	core.Receipt
+	age time.Duration
+}
+
+// receipts reads those of a condition, which may end with an order and a limit.
+func (src *Source) receipts(ctx context.Context, q querier, where string, args ...any) ([]storedReceipt, error) {
+	var list []storedReceipt
+	err := collect(ctx, q, func(rows *sql.Rows) error {
+		var r storedReceipt
+		var at instant
+		var age int64
+		if err := rows.Scan(&r.Command, &r.Consumer, &r.Status, &r.ResultRef, &at, &age); err != nil {
+			return err
+		}
+		r.At, r.age = at.t, micros(age)
+		list = append(list, r)
+		return nil
+	}, src.text.fill(`SELECT command_id, consumer, status, COALESCE(result_ref, ''), at, TIMESTAMPDIFF(MICROSECOND, at, {now}) FROM {receipt} WHERE `+where), args...)
+	return list, err
+}
+
+func (src *Source) receiptsOf(ctx context.Context, q querier, commands []string) ([]storedReceipt, error) {
+	var all []storedReceipt
+	for some := range slices.Chunk(commands, chunk) {
+		found, err := src.receipts(ctx, q, `command_id IN `+places(len(some)), arguments(some)...)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}
+
+// receiptPage reads receipts in the order of their keys, with the places of their rows.
+func (src *Source) receiptPage(ctx context.Context, command string, after core.ReceiptKey, limit int) ([]storedReceipt, map[string]place, error) {
+	where, args := `command_id >= ? AND (command_id > ? OR consumer > ?)`, []any{after.Command, after.Command, after.Consumer}
+	if after == (core.ReceiptKey{}) {
+		where, args = `command_id >= ''`, nil
+	}
+	if command != "" {
+		where += ` AND command_id = ?`
+		args = append(args, command)
+	}
+	var list []storedReceipt
+	var found map[string]place
+	err := src.try(ctx, "read receipts", func() (err error) {
+		list, err = src.receipts(ctx, src.work, where+` ORDER BY command_id, consumer LIMIT ?`, append(slices.Clone(args), limit)...)
+		if err != nil || len(list) == 0 {
+			return err
+		}
+		bare := make([]core.Receipt, len(list))
+		for i := range list {
+			bare[i] = list[i].Receipt
+		}
+		found, err = src.places(ctx, src.work, core.ReceiptCommands(bare))
+		for i := range list {
+			list[i].Row = found[list[i].Command].row
+		}
+		return err
+	})
+	return list, found, err
+}
+
+// Receipts lists receipts.
+func (src *Source) Receipts(ctx context.Context, f core.ReceiptFilter) ([]core.Receipt, error) {
+	list, _, err := src.receiptPage(ctx, f.Command, f.After, cmp.Or(f.Limit, 100))
+	receipts := make([]core.Receipt, len(list))
+	for i := range list {
+		receipts[i] = list[i].Receipt
+	}
+	return receipts, err
+}
+
+// place is where a row is, and for how long it has been cleaned.
+type place struct {
+	row   core.RowPlace
+	since time.Duration
+}
+
+// places looks up the rows of commands. The column's collation may find a row whose id has other letters: that is another.
+func (src *Source) places(ctx context.Context, q querier, commands []string) (map[string]place, error) {
+	found := map[string]place{}
+	for _, id := range commands {
+		found[id] = place{row: core.RowUnknown}
+	}
+	look := func(row core.RowPlace, text string, args []any) error {
+		return collect(ctx, q, func(rows *sql.Rows) error {
+			var id string
+			var since int64
+			if err := rows.Scan(&id, &since); err != nil {
+				return err
+			}
+			if _, asked := found[id]; asked {
+				found[id] = place{row, micros(since)}
+			}
+			return nil
+		}, src.text.fill(text), args...)
+	}
+	for some := range slices.Chunk(commands, chunk) {
+		err := look(core.RowCleaned, `SELECT command_id, TIMESTAMPDIFF(MICROSECOND, at, {now}) FROM {cleaned} WHERE tbl = {tbl} AND command_id IN `+places(len(some)), arguments(some))
+		if err != nil {
+			return nil, fmt.Errorf("look up cleaned rows: %w", err)
+		}
+		var ids []any
+		for _, id := range some {
+			if value, may := src.idValue(id); may {
+				ids = append(ids, value)
+			}
+		}
+		if ids == nil {
+			continue
+		}
+		err = look(core.RowThere, `SELECT {id.text}, 0 FROM {table} WHERE {id} IN `+places(len(ids)), ids)
+		for i := 0; isForeignText(err) && i < len(ids); i++ { // each alone, to pass over the one
+			if one := look(core.RowThere, `SELECT {id.text}, 0 FROM {table} WHERE {id} = ?`, ids[i:i+1]); one != nil && !isForeignText(one) {
+				return nil, fmt.Errorf("look up a row: %w", one)
+			}
+		}
+		if err != nil && !isForeignText(err) {
+			return nil, fmt.Errorf("look up rows: %w", err)
+		}
+	}
+	return found, nil
+}
+
+// isForeignText tells that an id cannot be compared with the column's, whose character set has not its characters.
+func isForeignText(err error) bool {
+	return slices.Contains([]uint16{illegalMix, illegalMixOfMany, cannotConvert}, number(err))
+}
+
+// The servers' numbers for that.
+const (
+	illegalMix       = 1267
+	illegalMixOfMany = 1271
+	cannotConvert    = 3854
+)
+
+// CleanReceipts removes receipts that nobody needs any more.
+func (src *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) (core.CleanedReceipts, error) {
+	var c core.CleanedReceipts
+	if err := src.try(ctx, "clean receipts", func() error { return src.mayClean(ctx, src.work, req.Owner) }); err != nil {
+		return c, err
+	}
+	list, found, err := src.receiptPage(ctx, "", req.After, req.Limit)
+	if err != nil || len(list) == 0 {
+		return c, err
+	}
+	var tables int
+	if err := src.try(ctx, "count outbox tables", func() error {
+		return src.work.QueryRowContext(ctx, src.text.fill(`SELECT COUNT(*) FROM {outbox}`)).Scan(&tables)
+	}); err != nil {
+		return c, err
+	}
+	c.Looked, c.Last = len(list), list[len(list)-1].Key()
+	var due []core.Receipt
+	for _, r := range list {
+		age := r.age
+		if r.Row == core.RowCleaned {
+			age = min(age, found[r.Command].since)
+		}
+		switch {
+		case r.Row == core.RowThere || r.Row == core.RowUnknown && tables > 1: // another table's
+		case req.Retention >= 0 && age >= req.Retention:
+			due = append(due, r.Receipt)
+		case r.Row == core.RowUnknown:
+			c.Unknown = append(c.Unknown, r.Receipt)
+		}
+	}
+	if len(due) == 0 {
+		return c, nil
+	}
+	var begun time.Time
+	err = src.transact(ctx, src.work, "clean receipts", func(tx *sql.Tx) error {
+		c.Removed = 0
+		begun = time.Now()
+		for some := range slices.Chunk(due, chunk) {
+			n, err := src.removeReceipts(ctx, tx, some, req.Retention)
+			if err != nil {
+				return err
+			}
+			c.Removed += n
+		}
+		return nil
+	})
+	if !begun.IsZero() {
+		c.Held = time.Since(begun)
+	}
+	return c, err
+}
+
+func (src *Source) removeReceipts(ctx context.Context, tx *sql.Tx, some []core.Receipt, retention time.Duration) (int, error) {
+	commands := core.ReceiptCommands(some)
+	args := arguments(commands)
+	for _, r := range some {
+		args = append(args, r.Command, r.Consumer)
+	}
+	res, err := tx.ExecContext(ctx, src.text.fill(`DELETE FROM {receipt} WHERE command_id IN `+places(len(commands))+` AND (command_id, consumer) IN (`+
+		strings.Repeat(", (?, ?)", len(some))[2:]+`) AND at <= {now} - INTERVAL ? MICROSECOND`), append(args, retention.Microseconds())...)
+	if err != nil {
+		return 0, err
+	}
+	n, err := res.RowsAffected()
+	if err != nil {
+		return 0, err
+	}
+	_, err = tx.ExecContext(ctx, src.text.fill(`DELETE {cleaned} FROM {cleaned} LEFT JOIN {receipt} ON {receipt}.command_id = {cleaned}.command_id
+		WHERE {cleaned}.tbl = {tbl} AND {cleaned}.command_id IN `+places(len(commands))+` AND {receipt}.command_id IS NULL`), arguments(commands)...)
+	return int(n), err
+}

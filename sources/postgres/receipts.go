@@ -1,0 +1,281 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/connectd/connectd/core"
+)
+
+// SaveReceipts stores receipts: whoever stores one of a command and a consumer at the same time waits, and finds it.
+func (src *Source) SaveReceipts(ctx context.Context, list []core.Receipt) ([]core.ReceiptResult, error) {
+	call := core.NewReceiptCall(list, src.fits)
+	var columns [4][]*string
+	for _, r := range call.Write {
+		status, ref := string(r.Status), &r.ResultRef
+		if r.ResultRef == "" {
+			ref = nil
+		}
+		for i, value := range []*string{&r.Command, &r.Consumer, &status, ref} {
+			columns[i] = append(columns[i], value)
+		}
+	}
+	text := src.text.fill(`INSERT INTO {connectd_receipt} AS r (command_id, consumer, status, result_ref)
+		SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) u (command_id, consumer, status, result_ref)
+		ON CONFLICT (command_id, consumer) DO UPDATE SET status = excluded.status, result_ref = excluded.result_ref, at = {now} WHERE r.status <> 'done'
+		RETURNING command_id, consumer`)
+	stored, written := map[core.ReceiptKey]core.Receipt{}, map[core.ReceiptKey]bool{}
+	if len(call.Write) == 0 {
+		return call.Answers(stored, written), ctx.Err()
+	}
+	err := src.transact(ctx, src.work, "save receipts", func(tx pgx.Tx) error {
+		clear(written)
+		if _, err := tx.Exec(ctx, bounded+`; SELECT `+durable); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, text, columns[0], columns[1], columns[2], columns[3])
+		if err != nil {
+			return err
+		}
+		var key core.ReceiptKey
+		if _, err := pgx.ForEachRow(rows, []any{&key.Command, &key.Consumer}, func() error {
+			written[key] = true
+			return nil
+		}); err != nil {
+			return err
+		}
+		kept, err := src.receipts(ctx, tx, `(command_id, consumer) IN (SELECT * FROM unnest($1::text[], $2::text[]))`, columns[0], columns[1])
+		for _, r := range kept {
+			stored[r.Key()] = r.Receipt
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	places, err := src.places(ctx, call.Commands())
+	if err != nil {
+		return nil, err
+	}
+	for key, r := range stored {
+		r.Row = places[r.Command].row
+		stored[key] = r
+	}
+	return call.Answers(stored, written), nil
+}
+
+// fits refuses text that the database's encoding may not have.
+func (src *Source) fits(r core.Receipt) error {
+	if src.ascii && strings.ContainsFunc(r.Command+r.Consumer+r.ResultRef, func(c rune) bool { return c >= utf8.RuneSelf }) {
+		return errors.New("the database's encoding does not have every character, so a receipt must be ASCII")
+	}
+	return nil
+}
+
+// storedReceipt is a receipt with its age.
+type storedReceipt struct {
+	core.Receipt
+	age time.Duration
+}
+
+// receipts reads those of a condition, which may end with an order and a limit.
+func (src *Source) receipts(ctx context.Context, q querier, where string, args ...any) ([]storedReceipt, error) {
+	rows, err := q.Query(ctx, src.text.fill(`SELECT command_id, consumer, status, coalesce(result_ref, ''), CASE WHEN at BETWEEN '0001-01-02' AND '9999-12-30' THEN at END,
+		CASE WHEN at BETWEEN '0001-01-02' AND '9999-12-30' THEN (extract(epoch FROM {now} - at) * 1000000)::bigint ELSE 0 END FROM {connectd_receipt} WHERE `+where), args...)
+	if err != nil {
+		return nil, err
+	}
+	var list []storedReceipt
+	var r storedReceipt
+	var at pgtype.Timestamptz
+	var age int64
+	_, err = pgx.ForEachRow(rows, []any{&r.Command, &r.Consumer, &r.Status, &r.ResultRef, &at, &age}, func() error {
+		r.At, r.age = utc(at), microseconds(age)
+		list = append(list, r)
+		return nil
+	})
+	return list, err
+}
+
+// receiptPage reads receipts in the order of their keys, with the places of their rows.
+func (src *Source) receiptPage(ctx context.Context, command string, after core.ReceiptKey, limit int) ([]storedReceipt, map[string]place, error) {
+	where, args := `(command_id, consumer) > ($1::text, $2::text)`, []any{after.Command, after.Consumer, int64(limit)}
+	if command != "" {
+		where += ` AND command_id = $4::text`
+		args = append(args, command)
+	}
+	var list []storedReceipt
+	err := src.run(ctx, src.work, "read receipts", func(q querier) (err error) {
+		list, err = src.receipts(ctx, q, where+` ORDER BY command_id, consumer LIMIT $3::bigint`, args...)
+		return err
+	})
+	if err != nil || len(list) == 0 {
+		return nil, nil, err
+	}
+	bare := make([]core.Receipt, len(list))
+	for i := range list {
+		bare[i] = list[i].Receipt
+	}
+	places, err := src.places(ctx, core.ReceiptCommands(bare))
+	for i := range list {
+		list[i].Row = places[list[i].Command].row
+	}
+	return list, places, err
+}
+
+// Receipts lists receipts.
+func (src *Source) Receipts(ctx context.Context, f core.ReceiptFilter) ([]core.Receipt, error) {
+	list, _, err := src.receiptPage(ctx, f.Command, f.After, cmp.Or(f.Limit, 100))
+	receipts := make([]core.Receipt, len(list))
+	for i := range list {
+		receipts[i] = list[i].Receipt
+	}
+	return receipts, err
+}
+
+// place is where a row is, and for how long it has been cleaned.
+type place struct {
+	row   core.RowPlace
+	since time.Duration
+}
+
+// places looks up the rows of commands.
+func (src *Source) places(ctx context.Context, commands []string) (map[string]place, error) {
+	places := map[string]place{}
+	for _, id := range commands {
+		places[id] = place{row: core.RowUnknown}
+	}
+	err := src.run(ctx, src.work, "look up cleaned rows", func(q querier) error {
+		rows, err := q.Query(ctx, src.text.fill(`SELECT command_id, (extract(epoch FROM {now} - at) * 1000000)::bigint FROM {connectd_cleaned} WHERE tbl = $1::text AND command_id = ANY ($2::text[])`),
+			src.s.table.name, commands)
+		if err != nil {
+			return err
+		}
+		var id string
+		var since int64
+		_, err = pgx.ForEachRow(rows, []any{&id, &since}, func() error {
+			places[id] = place{core.RowCleaned, microseconds(since)}
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	values, kind := src.ids(commands)
+	err = src.run(ctx, src.work, "look up rows", func(q querier) error {
+		rows, err := q.Query(ctx, src.text.fill(`SELECT {id}::text FROM {table} WHERE {id} = ANY ($1::text[]::`+kind+`[])`), values)
+		if err != nil {
+			return err
+		}
+		var id string
+		_, err = pgx.ForEachRow(rows, []any{&id}, func() error {
+			if _, asked := places[id]; asked {
+				places[id] = place{row: core.RowThere}
+			}
+			return nil
+		})
+		return err
+	})
+	return places, err
+}
+
+// canonical is a uuid as the server writes it; a row's id has that form wherever it is sent.
+var canonical = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+
+// ids are the commands that may be ids, and the type to give them: one text that is no value of the type would fail the
+// whole statement.
+func (src *Source) ids(commands []string) (values []string, kind string) {
+	kind = src.s.found[src.s.cols.ID].kind
+	bits := map[string]int{"smallint": 16, "integer": 32, "bigint": 64}[kind]
+	switch {
+	case kind == "character varying":
+		return commands, "text"
+	case kind == "character":
+		return commands, "bpchar" // the other name has a length, of one
+	case kind != "uuid" && bits == 0:
+		return commands, kind
+	}
+	values = []string{}
+	for _, id := range commands {
+		if bits > 0 {
+			if n, err := strconv.ParseInt(id, 10, bits); err == nil && strconv.FormatInt(n, 10) == id {
+				values = append(values, id)
+			}
+		} else if canonical.MatchString(id) {
+			values = append(values, id)
+		}
+	}
+	return values, kind
+}
+
+// CleanReceipts removes receipts that nobody needs any more.
+func (src *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) (core.CleanedReceipts, error) {
+	var c core.CleanedReceipts
+	if err := src.mayClean(ctx, req.Owner); err != nil {
+		return c, err
+	}
+	list, places, err := src.receiptPage(ctx, "", req.After, req.Limit)
+	if err != nil || len(list) == 0 {
+		return c, err
+	}
+	alone, err := src.alone(ctx)
+	if err != nil {
+		return c, err
+	}
+	c.Looked, c.Last = len(list), list[len(list)-1].Key()
+	var commands, consumers []string
+	for _, r := range list {
+		age := r.age
+		if r.Row == core.RowCleaned {
+			age = min(age, places[r.Command].since)
+		}
+		switch {
+		case r.Row == core.RowThere || r.Row == core.RowUnknown && !alone:
+		case req.Retention >= 0 && age >= req.Retention:
+			commands, consumers = append(commands, r.Command), append(consumers, r.Consumer)
+		case r.Row == core.RowUnknown:
+			c.Unknown = append(c.Unknown, r.Receipt)
+		}
+	}
+	if len(commands) == 0 {
+		return c, nil
+	}
+	var begun time.Time
+	err = src.transact(ctx, src.work, "clean receipts", func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, unhurried); err != nil {
+			return err
+		}
+		begun = time.Now()
+		tag, err := tx.Exec(ctx, src.text.fill(`DELETE FROM {connectd_receipt} WHERE (command_id, consumer) IN (SELECT * FROM unnest($1::text[], $2::text[]))
+			AND at <= {now} - $3::bigint * interval '1 microsecond'`), commands, consumers, req.Retention.Microseconds())
+		if err != nil {
+			return err
+		}
+		c.Removed = int(tag.RowsAffected())
+		_, err = tx.Exec(ctx, src.text.fill(`DELETE FROM {connectd_cleaned} c WHERE tbl = $1::text AND command_id = ANY ($2::text[])
+			AND (SELECT true FROM {connectd_receipt} r WHERE r.command_id = c.command_id LIMIT 1) IS NULL`), src.s.table.name, commands)
+		return err
+	})
+	if !begun.IsZero() {
+		c.Held = time.Since(begun)
+	}
+	return c, err
+}
+
+// alone says that no other outbox table shares the receipts.
+func (src *Source) alone(ctx context.Context) (alone bool, err error) {
+	err = src.run(ctx, src.work, "count outbox tables", func(q querier) error {
+		return q.QueryRow(ctx, src.text.fill(`SELECT count(*) = 1 FROM {connectd_outbox}`)).Scan(&alone)
+	})
+	return alone, err
+}

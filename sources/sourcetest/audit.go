@@ -1,0 +1,300 @@
+package sourcetest
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/connectd/connectd/core"
+)
+
+var auditTests = []test{
+	{"balanced books break no law, and what cannot be checked says so", auditBalanced},
+	{"an event without its command is found, and a row without its event", auditEvents},
+	{"events that name their rows' column are matched one to one", auditJoin},
+	{"cleaned rows are known by their receipts, else by count", auditCleaned},
+	{"a receipt of no command is found, and one of a cleaned command is none", auditReceipts},
+	{"a published row without a receipt is found when its time is over", auditCompletion},
+	{"an id that is there twice is found, when its constraint was lost", auditTwice},
+	{"a lease without a live worker is found, and an inflight row without its lease", auditLeases},
+	{"a row in an unknown state is found", auditStates},
+	{"the operator's SQL may hold anything, and its error is one", auditOperatorsSQL},
+	{"an audit ends in time", auditDeadline},
+}
+
+// RunAudit tests a source that is a core.Auditor.
+func RunAudit(t *testing.T, h Harness) {
+	t.Run("audit", func(t *testing.T) {
+		for _, test := range auditTests {
+			t.Run(test.name, func(t *testing.T) { test.run(t, h) })
+		}
+	})
+}
+
+// Vandal breaks the books of a table on purpose, with SQL as only a person or a bug does.
+type Vandal struct {
+	// Events makes the events table with a text column id and these events; Name is its name and Key the outbox's column of keys.
+	Events    func(t *testing.T, ids ...string)
+	Name, Key string
+
+	Delete func(t *testing.T, id string) // deletes a row
+	Double func(t *testing.T, id string) // drops the id's unique constraint and inserts a row with the id once more
+	Damage func(t *testing.T, id string) // gives a row a state that there is not
+	Mend   func(t *testing.T, id string) // makes it pending again
+	Orphan func(t *testing.T, d int)     // adds to the epochs of all leases
+	Ledger func(t *testing.T, d int)     // adds to the counts of the ledger
+	Silent func(t *testing.T)            // removes all heartbeats
+}
+
+// vandalised is a table with its vandal and a request.
+func vandalised(t *testing.T, h Harness, rows ...Row) (Table, *worker, *Vandal, core.AuditRequest) {
+	t.Helper()
+	table, w := startAlone(t, h, rows...)
+	_, err := w.src.Heartbeat(w.ctx, w.owner, nil, long)
+	w.must(err)
+	return table, w, table.Vandal, core.AuditRequest{
+		Events:        &core.Events{Table: table.Vandal.Name, Key: "id", Command: "id"},
+		ReceiptWithin: core.Forever, Lease: long, Timeout: patience,
+	}
+}
+
+// audit runs one and wants these laws, and no others, to be broken.
+func (w *worker) audit(req core.AuditRequest, broken ...string) map[string]core.Law {
+	w.t.Helper()
+	a, err := w.src.(core.Auditor).Audit(w.ctx, req)
+	w.must(err)
+	laws, got := map[string]core.Law{}, []string{}
+	for _, law := range a.Laws {
+		laws[law.Name] = law
+		if len(law.Breaches) > 0 {
+			got = append(got, law.Name)
+		}
+	}
+	want(w.t, "laws", len(laws), 7)
+	if !slices.Equal(got, broken) {
+		w.t.Errorf("broken laws are %v, want %v: %+v", got, broken, a)
+	}
+	return laws
+}
+
+// names wants a broken law to name these ids.
+func (w *worker) names(law core.Law, ids ...string) {
+	w.t.Helper()
+	if len(law.Breaches) != 1 {
+		w.t.Errorf("%s has %d breaches: %+v", law.Name, len(law.Breaches), law)
+		return
+	}
+	b := law.Breaches[0]
+	if b.Total != int64(len(ids)) || !slices.Equal(b.IDs, ids) {
+		w.t.Errorf("%s names %d: %q, want %q", law.Name, b.Total, b.IDs, ids)
+	}
+	if b.Say == "" || b.Do == "" {
+		w.t.Errorf("%s does not say what is wrong and what to do: %+v", law.Name, b)
+	}
+}
+
+func (w *worker) figure(law core.Law, name string, count int64) {
+	w.t.Helper()
+	for _, f := range law.Figures {
+		if f.Name == name {
+			want(w.t, law.Name+": "+name, f.Count, count)
+			return
+		}
+	}
+	w.t.Errorf("%s has no figure %s: %+v", law.Name, name, law.Figures)
+}
+
+func auditBalanced(t *testing.T, h Harness) {
+	_, w, v, req := vandalised(t, h, keyed("k", "a", "b", "c", "d", "e", "f")...)
+	v.Events(t, "a", "b", "c", "d", "e", "f")
+	w.kill("a")
+	w.hold("b")
+	w.kill("c")
+	w.must(w.op.Skip(w.ctx, "c", "ops"))
+	w.publish("d")
+	w.announce(1, w.row("e"))
+	var told []string
+	req.Progress = func(what string) { told = append(told, what) }
+	laws := w.audit(req)
+	if len(told) < 3 {
+		t.Errorf("told of %q", told)
+	}
+	for name, law := range laws {
+		want(t, name+" was checked", law.Checked, name != core.LawCompletion)
+	}
+	for name, n := range map[string]int64{"inserted": 6, "pending": 2, "dead": 1, "held": 1, "skipped": 1, "published": 1, "cleaned": 0} {
+		w.figure(laws[core.LawConservation], name, n)
+	}
+	req.Events = nil
+	for name, law := range w.audit(req) {
+		want(t, name+" was checked without events", law.Checked, name == core.LawReceipts || name == core.LawIdentity || name == core.LawLeases)
+		if law.Say == "" {
+			t.Errorf("%s says nothing", name)
+		}
+	}
+}
+
+func auditEvents(t *testing.T, h Harness) {
+	table, w, v, req := vandalised(t, h, keyed("k", "cmd-a", "cmd-b")...)
+	v.Events(t, "a", "b", "not-one")
+	req.Events.Command, req.Events.Where = "concat('cmd-', id)", "id <> 'not-one'"
+	w.audit(req)
+	v.Delete(t, "cmd-b")
+	laws := w.audit(req, core.LawEvents, core.LawConservation)
+	w.names(laws[core.LawEvents], "cmd-b")
+	want(t, "lost", laws[core.LawConservation].Breaches[0].Total, 1)
+	table.Insert(t, keyed("k", "cmd-b")...)
+	w.audit(req)
+	table.Insert(t, keyed("k", "cmd-x", "cmd-not-one")...)
+	w.names(w.audit(req, core.LawOrigin)[core.LawOrigin], "cmd-not-one", "cmd-x")
+	v.Delete(t, "cmd-x")
+	v.Delete(t, "cmd-not-one")
+	w.audit(req)
+	req.Events.Command = "'cmd-a'"
+	laws = w.audit(req, core.LawEvents, core.LawOrigin)
+	w.names(laws[core.LawEvents], "cmd-a")
+	w.names(laws[core.LawOrigin], "cmd-b")
+	req.Events.Command = "NULL"
+	laws = w.audit(req, core.LawEvents, core.LawOrigin)
+	w.names(laws[core.LawEvents], "(none) of event a", "(none) of event b")
+}
+
+func auditJoin(t *testing.T, h Harness) {
+	table, w, v, req := vandalised(t, h, append(keyed("a", "1"), keyed("b", "2")...)...)
+	v.Events(t, "a", "b")
+	req.Events.Command, req.Events.Join = "", v.Key
+	w.audit(req)
+	table.Insert(t, append(keyed("b", "3"), Row{ID: "4"})...)
+	laws := w.audit(req, core.LawEvents, core.LawOrigin)
+	w.names(laws[core.LawEvents], "b")
+	w.names(laws[core.LawOrigin], "(none) of row 4")
+	v.Delete(t, "3")
+	v.Delete(t, "4")
+	v.Delete(t, "1")
+	w.names(w.audit(req, core.LawEvents, core.LawConservation)[core.LawEvents], "a")
+}
+
+func auditCleaned(t *testing.T, h Harness) {
+	_, w, v, req := vandalised(t, h, keyed("k", "a", "b", "c", "d")...)
+	v.Events(t, "a", "b", "c", "d")
+	w.publish("a", "b", "c")
+	w.receipt(core.ReceiptDone, "a")
+	r := keepAll
+	r.Published = 0
+	w.until("the rows to be cleaned", func() bool { w.clean(r); return len(w.left()) == 1 })
+	laws := w.audit(req)
+	w.figure(laws[core.LawConservation], "cleaned", 3)
+	w.figure(laws[core.LawEvents], "without a row", 2)
+	v.Ledger(t, -1)
+	laws = w.audit(req, core.LawEvents, core.LawConservation)
+	w.names(laws[core.LawEvents], "b", "c")
+	v.Ledger(t, 1)
+	w.audit(req)
+	v.Delete(t, "d")
+	w.names(w.audit(req, core.LawEvents, core.LawConservation)[core.LawEvents], "b", "c", "d")
+}
+
+func auditReceipts(t *testing.T, h Harness) {
+	table, w, v, req := vandalised(t, h, keyed("k", "a", "b")...)
+	v.Events(t, "a", "b")
+	w.publish("a", "b")
+	w.receipt(core.ReceiptDone, "a")
+	r := keepAll
+	r.Published = 0
+	w.until("the rows to be cleaned", func() bool { w.clean(r); return len(w.left()) == 0 })
+	w.receipt(core.ReceiptFailed, "b") // its event says that there was such a command
+	w.audit(req)
+	table.Receipt(t, "zz", core.Receipt{Status: core.ReceiptDone})
+	w.names(w.audit(req, core.LawReceipts)[core.LawReceipts], "zz")
+	req.Events = nil
+	w.names(w.audit(req, core.LawReceipts)[core.LawReceipts], "b", "zz")
+}
+
+func auditCompletion(t *testing.T, h Harness) {
+	_, w, v, req := vandalised(t, h, keyed("k", "a", "b", "c", "d")...)
+	v.Events(t, "a", "b", "c", "d")
+	w.publish("a", "b", "c")
+	w.receipt(core.ReceiptDone, "a")
+	w.receipt(core.ReceiptFailed, "b")
+	req.ReceiptWithin = time.Hour
+	w.audit(req)
+	req.ReceiptWithin = 0
+	w.until("the rows to be late", func() bool {
+		a, err := w.src.(core.Auditor).Audit(w.ctx, req)
+		w.must(err)
+		return !a.OK()
+	})
+	w.names(w.audit(req, core.LawCompletion)[core.LawCompletion], "b", "c")
+	w.receipt(core.ReceiptDone, "b", "c")
+	w.audit(req)
+}
+
+func auditTwice(t *testing.T, h Harness) {
+	_, w, v, req := vandalised(t, h, keyed("k", "a", "b")...)
+	v.Events(t, "a", "b")
+	w.audit(req)
+	v.Double(t, "b")
+	laws := w.audit(req, core.LawIdentity)
+	w.names(laws[core.LawIdentity], "b")
+	v.Delete(t, "b")
+	w.names(w.audit(req, core.LawEvents, core.LawConservation)[core.LawEvents], "b")
+}
+
+func auditLeases(t *testing.T, h Harness) {
+	_, w, v, req := vandalised(t, h, keyed("k", "a")...)
+	v.Events(t, "a")
+	w.announce(7, w.row("a"))
+	w.audit(req)
+	v.Silent(t)
+	law := w.audit(req, core.LawLeases)[core.LawLeases]
+	want(t, "leases without a worker", law.Breaches[0].Total, int64(w.partitions()))
+	_, err := w.src.Heartbeat(w.ctx, w.owner, nil, long)
+	w.must(err)
+	w.audit(req)
+	v.Orphan(t, 1)
+	law = w.audit(req, core.LawLeases)[core.LawLeases]
+	want(t, "stray inflight rows", law.Breaches[0].Total, 1)
+	v.Orphan(t, -1)
+	w.audit(req)
+	v.Silent(t)
+	w.release()
+	if got := w.audit(req)[core.LawLeases]; !got.Checked {
+		t.Errorf("%+v", got)
+	}
+}
+
+func auditStates(t *testing.T, h Harness) {
+	_, w, v, req := vandalised(t, h, keyed("k", "a", "b")...)
+	v.Events(t, "a", "b")
+	v.Damage(t, "b")
+	w.names(w.audit(req, core.LawLeases)[core.LawLeases], "b")
+	v.Mend(t, "b")
+	w.audit(req)
+}
+
+func auditOperatorsSQL(t *testing.T, h Harness) {
+	_, w, v, req := vandalised(t, h, keyed("k", "a")...)
+	v.Events(t, "a")
+	for _, wrong := range []string{"no_such_column", "id) FROM nowhere"} {
+		req.Events.Command = wrong
+		if a, err := w.src.(core.Auditor).Audit(w.ctx, req); err == nil {
+			t.Errorf("the command %s: %+v", wrong, a)
+		}
+	}
+	req.Events.Command = "id"
+	for _, comment := range []string{"1 = 1 -- everything", "id <> '?' AND id <> '$1' AND id <> ';'"} {
+		req.Events.Where = comment
+		w.audit(req)
+	}
+}
+
+func auditDeadline(t *testing.T, h Harness) {
+	_, w, v, req := vandalised(t, h, keyed("k", "a")...)
+	v.Events(t, "a")
+	req.Timeout = time.Nanosecond
+	if a, err := w.src.(core.Auditor).Audit(w.ctx, req); err == nil {
+		t.Errorf("an audit that may take no time: %+v", a)
+	}
+	req.Timeout = patience
+	w.audit(req)
+}

@@ -1,0 +1,80 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/sources/sourcetest"
+	"github.com/connectd/connectd/sources/sqlite"
+)
+
+func vandal(db *sql.DB, cfg sqlite.Config) *sourcetest.Vandal {
+	tbl := `"` + strings.ReplaceAll(cfg.Table, `"`, `""`) + `"`
+	id, state, key := name(cfg, "id", "id"), name(cfg, "state", "state"), "aggregateid"
+	if mapped := cfg.Columns["key"]; mapped != nil {
+		key = *mapped
+	}
+	do := func(t *testing.T, text string, args ...any) {
+		t.Helper()
+		if _, err := db.Exec(text, args...); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+	}
+	return &sourcetest.Vandal{
+		Name: "the events", Key: key,
+		Events: func(t *testing.T, ids ...string) {
+			do(t, `CREATE TABLE "the events" (id TEXT PRIMARY KEY)`)
+			for _, id := range ids {
+				do(t, `INSERT INTO "the events" VALUES (?)`, id)
+			}
+		},
+		Delete: func(t *testing.T, row string) { do(t, `DELETE FROM `+tbl+` WHERE CAST(`+id+` AS TEXT) = ?`, row) },
+		// The same bytes, as a blob, are another value to the constraint and the same id to a consumer.
+		Double: func(t *testing.T, row string) {
+			do(t, `INSERT INTO `+tbl+` (`+id+`, payload) VALUES (CAST(? AS BLOB), '')`, row)
+		},
+		Damage: func(t *testing.T, row string) {
+			conn, err := db.Conn(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			for _, text := range []string{`PRAGMA ignore_check_constraints = 1`, `UPDATE ` + tbl + ` SET ` + state + ` = 'lost' WHERE ` + id + ` = '` + row + `'`, `PRAGMA ignore_check_constraints = 0`} {
+				if _, err := conn.ExecContext(context.Background(), text); err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+		Mend: func(t *testing.T, row string) {
+			do(t, `UPDATE `+tbl+` SET `+state+` = 'pending' WHERE `+id+` = ?`, row)
+		},
+		Orphan: func(t *testing.T, d int) {
+			do(t, `UPDATE connectd_lease SET epoch = epoch + ? WHERE tbl = ?`, d, cfg.Table)
+		},
+		Ledger: func(t *testing.T, d int) {
+			do(t, `UPDATE connectd_ledger SET count = count + ? WHERE tbl = ?`, d, cfg.Table)
+		},
+		Silent: func(t *testing.T) { do(t, `DELETE FROM connectd_worker WHERE tbl = ?`, cfg.Table) },
+	}
+}
+
+// The rule's SQL is the operator's own and has the file, but for writing.
+func TestAnAuditWritesNothing(t *testing.T) {
+	cfg := sqlite.Config{Path: file(t), Table: "outbox"}
+	initialise(t, cfg)
+	execute(t, cfg.Path, `CREATE TABLE events (id TEXT)`, `INSERT INTO events VALUES ('a')`)
+	src := open(t, cfg)
+	req := core.AuditRequest{ReceiptWithin: core.Forever, Lease: time.Second, Timeout: time.Minute,
+		Events: &core.Events{Table: "events", Key: "id", Command: "id", Where: "true)) x; COMMIT; DELETE FROM events; SELECT 0 FROM (SELECT 1 WHERE (true"}}
+	if _, err := src.Audit(t.Context(), req); err == nil || !strings.Contains(err.Error(), "readonly") {
+		t.Errorf("the error is %v", err)
+	}
+	req.Events.Where = ""
+	if a, err := src.Audit(t.Context(), req); err != nil || a.Findings() != 2 {
+		t.Errorf("the event is gone: %+v, %v", a, err)
+	}
+}

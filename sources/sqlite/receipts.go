@@ -1,0 +1,247 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/layout"
+)
+
+func milliseconds(n int64) time.Duration { return layout.Duration(n, time.Millisecond) }
+
+// jsonOf writes what a statement reads with json_each.
+func jsonOf(list any) (string, error) {
+	text, err := json.Marshal(list)
+	return string(text), err
+}
+
+// SaveReceipts stores receipts.
+func (src *Source) SaveReceipts(ctx context.Context, list []core.Receipt) ([]core.ReceiptResult, error) {
+	call := core.NewReceiptCall(list, nil)
+	stored, written := map[core.ReceiptKey]core.Receipt{}, map[core.ReceiptKey]bool{}
+	if len(call.Write) == 0 {
+		return call.Answers(stored, written), ctx.Err()
+	}
+	err := src.transact(ctx, "save receipts", func(tx *sql.Tx) error {
+		for _, r := range call.Write {
+			res, err := tx.ExecContext(ctx, `INSERT INTO connectd_receipt (command_id, consumer, status, result_ref, at) VALUES (?, ?, ?, nullif(?, ''), `+nowMS+`)
+				ON CONFLICT DO UPDATE SET status = excluded.status, result_ref = excluded.result_ref, at = excluded.at WHERE status <> 'done'`,
+				r.Command, r.Consumer, string(r.Status), r.ResultRef)
+			if err != nil {
+				return err
+			}
+			n, err := res.RowsAffected()
+			if err != nil {
+				return err
+			}
+			written[r.Key()] = n > 0
+		}
+		keys, err := jsonOf(call.Write)
+		if err != nil {
+			return err
+		}
+		kept, err := src.receiptsWhere(ctx, tx, `(command_id, consumer) IN (SELECT value ->> 'Command', value ->> 'Consumer' FROM json_each(?))`, keys)
+		if err != nil {
+			return err
+		}
+		places, err := src.places(ctx, tx, call.Commands())
+		for _, r := range kept {
+			r.Row = places[r.Command].row
+			stored[r.Key()] = r.Receipt
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return call.Answers(stored, written), nil
+}
+
+// storedReceipt is a receipt with its age.
+type storedReceipt struct {
+	core.Receipt
+	age time.Duration
+}
+
+// receiptsWhere reads those of a condition, which may end with an order and a limit.
+func (src *Source) receiptsWhere(ctx context.Context, q asker, where string, args ...any) ([]storedReceipt, error) {
+	rows, err := q.QueryContext(ctx, `SELECT command_id, consumer, status, coalesce(result_ref, ''), at, coalesce(`+nowMS+` - at, 0) FROM connectd_receipt WHERE `+where, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var list []storedReceipt
+	for rows.Next() {
+		var r storedReceipt
+		var at instant
+		var age int64
+		if err := rows.Scan(&r.Command, &r.Consumer, &r.Status, &r.ResultRef, &at, &age); err != nil {
+			return nil, err
+		}
+		r.At, r.age = at.t, milliseconds(age)
+		list = append(list, r)
+	}
+	return list, rows.Err()
+}
+
+// receiptPage reads receipts in the order of their keys, with the places of their rows.
+func (src *Source) receiptPage(ctx context.Context, command string, after core.ReceiptKey, limit int) ([]storedReceipt, map[string]place, error) {
+	tx, err := src.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true}) // one snapshot
+	if err != nil {
+		return nil, nil, err
+	}
+	defer tx.Rollback()
+	where, args := `(command_id, consumer) > (?1, ?2)`, []any{after.Command, after.Consumer, limit}
+	if command != "" {
+		where += ` AND command_id = ?4`
+		args = append(args, command)
+	}
+	list, err := src.receiptsWhere(ctx, tx, where+` ORDER BY command_id, consumer LIMIT ?3`, args...)
+	if err != nil || len(list) == 0 {
+		return nil, nil, err
+	}
+	bare := make([]core.Receipt, len(list))
+	for i := range list {
+		bare[i] = list[i].Receipt
+	}
+	places, err := src.places(ctx, tx, core.ReceiptCommands(bare))
+	for i := range list {
+		list[i].Row = places[list[i].Command].row
+	}
+	return list, places, err
+}
+
+// Receipts lists receipts.
+func (src *Source) Receipts(ctx context.Context, f core.ReceiptFilter) ([]core.Receipt, error) {
+	list, _, err := src.receiptPage(ctx, f.Command, f.After, cmp.Or(f.Limit, 100))
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: list receipts: %w", err)
+	}
+	receipts := make([]core.Receipt, len(list))
+	for i := range list {
+		receipts[i] = list[i].Receipt
+	}
+	return receipts, nil
+}
+
+// place is where a row is, and for how long it has been cleaned.
+type place struct {
+	row   core.RowPlace
+	since time.Duration
+}
+
+// places looks up the rows of commands, also those whose ids are stored as blobs.
+func (src *Source) places(ctx context.Context, q asker, commands []string) (map[string]place, error) {
+	places := map[string]place{}
+	for _, id := range commands {
+		places[id] = place{row: core.RowUnknown}
+	}
+	list, err := jsonOf(commands)
+	if err != nil {
+		return nil, err
+	}
+	for _, look := range []struct {
+		row  core.RowPlace
+		text string
+	}{
+		{core.RowCleaned, `SELECT command_id, {now} - at FROM connectd_cleaned WHERE tbl = ?2 AND command_id IN (SELECT value FROM json_each(?1))`},
+		{core.RowThere, `SELECT CAST({id} AS TEXT), 0 FROM {table} WHERE {id} IN (SELECT value FROM json_each(?1) WHERE ?2 <> '')
+			UNION ALL SELECT CAST({id} AS TEXT), 0 FROM {table} WHERE {id} IN (SELECT CAST(value AS BLOB) FROM json_each(?1))`},
+	} {
+		if err := find(ctx, q, places, look.row, src.text.fill(look.text), list, src.s.table); err != nil {
+			return nil, err
+		}
+	}
+	return places, nil
+}
+
+// find notes the rows that a query finds, among those that were asked for.
+func find(ctx context.Context, q asker, places map[string]place, row core.RowPlace, query string, args ...any) error {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id string
+		var since int64
+		if err := rows.Scan(&id, &since); err != nil {
+			return err
+		}
+		if _, asked := places[id]; asked {
+			places[id] = place{row, milliseconds(since)}
+		}
+	}
+	return rows.Err()
+}
+
+// CleanReceipts removes receipts that nobody needs any more.
+func (src *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) (core.CleanedReceipts, error) {
+	var c core.CleanedReceipts
+	if err := src.mayClean(ctx, src.read, req.Owner); err != nil {
+		return c, err
+	}
+	list, places, err := src.receiptPage(ctx, "", req.After, req.Limit)
+	if err != nil {
+		return c, fmt.Errorf("sqlite: look for receipts to clean: %w", err)
+	}
+	if len(list) == 0 {
+		return c, nil
+	}
+	var tables int
+	if err := src.read.QueryRowContext(ctx, `SELECT count(*) FROM connectd_outbox`).Scan(&tables); err != nil {
+		return c, fmt.Errorf("sqlite: count outbox tables: %w", err)
+	}
+	c.Looked, c.Last = len(list), list[len(list)-1].Key()
+	var due []core.Receipt
+	for _, r := range list {
+		age := r.age
+		if r.Row == core.RowCleaned {
+			age = min(age, places[r.Command].since)
+		}
+		switch {
+		case r.Row == core.RowThere || r.Row == core.RowUnknown && tables > 1: // another table's
+		case req.Retention >= 0 && age >= req.Retention:
+			due = append(due, r.Receipt)
+		case r.Row == core.RowUnknown:
+			c.Unknown = append(c.Unknown, r.Receipt)
+		}
+	}
+	if len(due) == 0 {
+		return c, nil
+	}
+	var begun time.Time
+	err = src.transact(ctx, "clean receipts", func(tx *sql.Tx) error {
+		begun = time.Now()
+		return src.removeReceipts(ctx, tx, due, req.Retention, &c)
+	})
+	if !begun.IsZero() {
+		c.Held = time.Since(begun)
+	}
+	return c, err
+}
+
+func (src *Source) removeReceipts(ctx context.Context, tx *sql.Tx, due []core.Receipt, retention time.Duration, c *core.CleanedReceipts) error {
+	keys, err := jsonOf(due)
+	if err != nil {
+		return err
+	}
+	res, err := tx.ExecContext(ctx, `DELETE FROM connectd_receipt WHERE (command_id, consumer) IN (SELECT value ->> 'Command', value ->> 'Consumer' FROM json_each(?1))
+		AND at <= `+nowMS+` - ?2`, keys, retention.Milliseconds())
+	if err != nil {
+		return err
+	}
+	n, err := res.RowsAffected()
+	if err != nil {
+		return err
+	}
+	c.Removed = int(n)
+	_, err = tx.ExecContext(ctx, `DELETE FROM connectd_cleaned WHERE tbl = ?2 AND command_id IN (SELECT value ->> 'Command' FROM json_each(?1))
+		AND NOT EXISTS (SELECT 1 FROM connectd_receipt r WHERE r.command_id = connectd_cleaned.command_id)`, keys, src.s.table)
+	return err
+}
