@@ -78,7 +78,7 @@ const (
 	LawReceipts     = "receipts"     // each receipt names a row that is there or was cleaned
 	LawCompletion   = "completion"   // each delivered command is completed in time
 	LawConservation = "conservation" // what was inserted is all accounted for
-	LawIdentity     = "identity"     // no id is there twice
+	LawIdentity     = "identity"     // no id is there twice, nor again after its row was cleaned
 	LawLeases       = "leases"       // what the relay notes of its work is consistent
 )
 

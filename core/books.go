@@ -77,8 +77,12 @@ const (
 	receiptWaitMax = time.Hour
 )
 
+// keptWait is how long a row is left alone that only a person can make due, if no retention is longer: a table of which
+// most is kept for ever is not read again and again.
+const keptWait = time.Hour
+
 // Judge says whether a row may be removed now, or else when it is worth another look. A row that may still change
-// can end no earlier than the shortest retention from now.
+// can end no earlier than the shortest retention from now; one that a person makes due may be seen up to keptWait later.
 func (r Retention) Judge(k Kept) (goes bool, again time.Duration) {
 	stay := Forever
 	switch k.State {
@@ -89,7 +93,10 @@ func (r Retention) Judge(k Kept) (goes bool, again time.Duration) {
 	case Skipped:
 		stay = r.Skipped
 	}
+	final := k.State == Published || k.State == Dead || k.State == Skipped
 	switch over := k.Since - stay; {
+	case final && (stay < 0 || k.Since < 0):
+		return false, max(r.soonest(), keptWait)
 	case stay < 0 || k.Since < 0:
 		return false, max(r.soonest(), receiptWaitMin)
 	case over < 0:
@@ -153,8 +160,8 @@ type ReceiptsRequest struct {
 
 // CleanedReceipts is what became of a stretch of receipts.
 type CleanedReceipts struct {
-	Removed int
-	Looked  int // fewer than the limit: these were the last
+	Removed map[RowPlace]int // by where their row was
+	Looked  int              // fewer than the limit: these were the last
 	Last    ReceiptKey
 	// Unknown are receipts that stay and whose command the table has not and never cleaned with a receipt. Receipts
 	// that may belong to another outbox table beside this one are not among them, and are not removed.

@@ -29,10 +29,11 @@ type AuditSQL struct {
 	Stray     string // inflight rows of no lease, for people
 }
 
-// Fill completes the names in the queries that are the relay's own, and leaves the operator's SQL as it is.
-func (q AuditSQL) Fill(fill func(string) string) AuditSQL {
+// Fill completes the names in the queries that are the relay's own, and leaves the operator's SQL as it is. now is the
+// database's clock when the snapshot was taken, as a value in SQL: what is read may be minutes old when it is compared.
+func (q AuditSQL) Fill(fill func(string) string, now string) AuditSQL {
 	for _, text := range []*string{&q.Rows, &q.Cleaned, &q.Receipts, &q.States, &q.Ledger, &q.Tables, &q.Strange, &q.Abandoned, &q.Stray} {
-		*text = fill(*text)
+		*text = fill(strings.ReplaceAll(*text, "{now}", now))
 	}
 	return q
 }
@@ -92,8 +93,9 @@ type auditor struct {
 	states                                        map[core.State]int64
 	rows, gone, tables                            int64
 	events, cleaned, receipts                     int64
-	missing, shared, orphans, double, unknown     found
+	missing, shared, orphans, double, back        found
 	late, doubleLinks, strange, abandoned, strays found
+	unknown                                       found
 }
 
 // states are those that a row may have.
@@ -172,7 +174,7 @@ type class struct {
 func (a *auditor) matchIDs(ctx context.Context) error {
 	entries := []string{a.q.Rows, a.q.Cleaned, a.q.Receipts}
 	unknown := class{`receipts_n > 0 AND rows_n = 0 AND cleaned_n = 0`, &a.unknown}
-	classes := []class{{`rows_n > 1`, &a.double}, {`late_n > 0 AND done_n = 0`, &a.late}}
+	classes := []class{{`rows_n > 1`, &a.double}, {`rows_n > 0 AND cleaned_n > 0`, &a.back}, {`late_n > 0 AND done_n = 0`, &a.late}}
 	if a.vouched {
 		entries = append(entries, a.q.Events)
 		unknown.when += ` AND events_n = 0`

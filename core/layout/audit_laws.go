@@ -93,8 +93,11 @@ func (a *auditor) conservationLaw() core.Law {
 }
 
 func (a *auditor) identityLaw() core.Law {
-	law := core.Law{Name: core.LawIdentity, Say: "no id is there twice", Checked: true, Figures: []core.Figure{{Name: "rows", Count: a.rows}, {Name: "ids there twice", Count: a.double.total}}}
+	law := core.Law{Name: core.LawIdentity, Say: "no id is there twice, nor once more after its row was cleaned", Checked: true}
+	law.Figures = []core.Figure{{Name: "rows", Count: a.rows}, {Name: "ids there twice", Count: a.double.total}, {Name: "there after they were cleaned", Count: a.back.total}}
 	breach(&law, a.double, "ids are there more than once: consumers take them for one command", "look whether the id's unique constraint was dropped; give one of the rows another id if they are different commands, else skip it, and make the constraint again")
+	breach(&law, a.back, "ids are there whose row was cleaned before: these commands are given a second time, and the unique constraint could not know",
+		"look for code that decides again after retention.published, and keep rows for longer than that may happen; skip these rows if they are not sent yet")
 	return law
 }
 

@@ -93,7 +93,7 @@ func (s *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) (c
 	if !s.cleans(req.Owner) {
 		return core.CleanedReceipts{}, core.ErrLeaseNotOwned
 	}
-	var c core.CleanedReceipts
+	c := core.CleanedReceipts{Removed: map[core.RowPlace]int{}}
 	for _, r := range s.receiptPage(core.ReceiptFilter{After: req.After, Limit: req.Limit}) {
 		c.Looked, c.Last = c.Looked+1, r.Key()
 		from := r.At
@@ -102,7 +102,7 @@ func (s *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) (c
 		}
 		switch {
 		case r.Row != core.RowThere && req.Retention >= 0 && s.now().Sub(from) >= req.Retention:
-			c.Removed++
+			c.Removed[r.Row]++
 			delete(s.receipts[r.Command], r.Consumer)
 			if len(s.receipts[r.Command]) == 0 {
 				delete(s.receipts, r.Command)

@@ -41,6 +41,8 @@ type trouble struct {
 type Observer interface {
 	// Cleaned is a batch that was removed, by state, and how long it locked rows.
 	Cleaned(removed map[core.State]int, held time.Duration)
+	// Forgotten is receipts that were removed, by where their row was.
+	Forgotten(removed map[core.RowPlace]int)
 	// Unknown is how many receipts there are of no known row, when all have been looked at; 0 when another worker cleans.
 	Unknown(receipts int)
 }
@@ -203,6 +205,10 @@ func (c *Cleaner) cleanReceipts(ctx context.Context) error {
 		return err
 	}
 	s.after, s.unknown = done.Last, s.unknown+len(done.Unknown)
+	c.Observer.Forgotten(done.Removed)
+	if n := done.Removed[core.RowUnknown]; n > 0 {
+		c.Log.Warn("receipts of commands that the table never knew were removed, since their retention has passed", "receipts", n)
+	}
 	if done.Held > heldMost {
 		c.batch = max(c.batch/2, batchMin)
 	}

@@ -37,6 +37,8 @@ type notes struct {
 	most    []int
 	unknown int
 	cleaned map[core.State]int
+	// forgotten is receipts that were removed.
+	forgotten map[core.RowPlace]int
 }
 
 func (w *watched) Clean(ctx context.Context, req core.CleanRequest) (core.Cleaned, error) {
@@ -70,6 +72,14 @@ func (w *watched) Cleaned(removed map[core.State]int, _ time.Duration) {
 	}
 }
 
+func (w *watched) Forgotten(removed map[core.RowPlace]int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for place, n := range removed {
+		w.forgotten[place] += n
+	}
+}
+
 func (w *watched) Unknown(n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -81,7 +91,7 @@ func (w *watched) seen() notes {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := w.notes
-	n.most, n.cleaned = slices.Clone(n.most), maps.Clone(n.cleaned)
+	n.most, n.cleaned, n.forgotten = slices.Clone(n.most), maps.Clone(n.cleaned), maps.Clone(n.forgotten)
 	return n
 }
 
@@ -121,7 +131,7 @@ func cleaning(t *testing.T, r core.Retention, f func(t *testing.T, w *watched, l
 	t.Helper()
 	var log bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
-		w := &watched{Source: memory.NewSource(1, time.Now), notes: notes{cleaned: map[core.State]int{}}}
+		w := &watched{Source: memory.NewSource(1, time.Now), notes: notes{cleaned: map[core.State]int{}, forgotten: map[core.RowPlace]int{}}}
 		w.KeepPublished = true
 		l := w.lease(t, "one", 10_000*time.Hour)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -191,6 +201,27 @@ func TestKeptRowsAreNotWalkedThroughAgainAndAgain(t *testing.T) {
 		want(t, "rows left", len(w.Rows()), 0)
 		if w.seen().looked > 25_000 {
 			t.Errorf("looked at %d rows to remove 10,000", w.seen().looked)
+		}
+	})
+}
+
+// What is kept for ever beside rows that go at once is not read all the time.
+func TestRowsThatOnlyAPersonMakesDueAreLookedAtSeldom(t *testing.T) {
+	r := keep(0)
+	r.RequireReceipt = true
+	cleaning(t, r, func(t *testing.T, w *watched, l core.Lease) {
+		tx := w.Begin()
+		c := core.Change{Lease: l}
+		for i := range 3_000 {
+			c.Settle = append(c.Settle, core.Settlement{Seq: tx.Insert(memory.Row{ID: fmt.Sprint("dead", i)}), State: core.Dead, Failure: &core.Failure{Code: "x"}})
+		}
+		tx.Commit()
+		if err := w.Step(t.Context(), "one", []core.Change{c}); err != nil {
+			t.Fatal(err)
+		}
+		after(24 * time.Hour)
+		if per := w.seen().looked / 3_000; per > 25 {
+			t.Errorf("each of the dead rows was looked at %d times a day", per)
 		}
 	})
 }
@@ -305,7 +336,7 @@ func TestABatchThatLocksForLongMakesTheNextSmaller(t *testing.T) {
 func TestReceiptsAreSweptAndUnknownOnesCounted(t *testing.T) {
 	r := keep(core.Forever)
 	r.Receipts = 30 * time.Hour
-	cleaning(t, r, func(t *testing.T, w *watched, l core.Lease) {
+	log := cleaning(t, r, func(t *testing.T, w *watched, l core.Lease) {
 		w.insert(t, "one", l, "known")
 		for _, id := range append(numbered("unknown", 300), "known") {
 			if _, err := w.SaveReceipts(t.Context(), []core.Receipt{{Command: id, Status: core.ReceiptDone}}); err != nil {
@@ -317,11 +348,15 @@ func TestReceiptsAreSweptAndUnknownOnesCounted(t *testing.T) {
 		want(t, "looks at rows that are kept for ever", w.seen().looked, 0)
 		after(31 * time.Hour)
 		want(t, "unknown receipts at last", w.seen().unknown, 0)
+		want(t, "unknown receipts that were removed", fmt.Sprint(w.seen().forgotten), "map[unknown:300]")
 		left, err := w.Receipts(t.Context(), core.ReceiptFilter{})
 		if err != nil || len(left) != 1 {
 			t.Errorf("%v, %v", left, err)
 		}
 	})
+	if !strings.Contains(log, "never knew were removed") {
+		t.Errorf("what is forgotten is not in the log: %s", log)
+	}
 }
 
 func last(list []int) int { return list[len(list)-1] }

@@ -14,22 +14,23 @@ var _ core.Auditor = (*Source)(nil)
 
 // Audit checks the laws of conservation, on a connection of its own, which goes with its settings.
 func (src *Source) Audit(ctx context.Context, req core.AuditRequest) (core.Audit, error) {
-	q, err := src.auditSQL(req)
-	if err != nil {
-		return core.Audit{}, fmt.Errorf("mysql: audit: %w", err)
-	}
 	ctx, cancel := context.WithTimeout(ctx, req.Timeout)
 	defer cancel()
 	pool := src.from.pool(1)
 	defer pool.Close()
 	var audit core.Audit
-	err = src.try(ctx, "audit", func() error {
+	err := src.try(ctx, "audit", func() error {
 		conn, err := pool.Conn(ctx)
 		if err != nil {
 			return err
 		}
 		defer conn.Close()
-		if err := beginAudit(ctx, conn, req); err != nil {
+		now, err := beginAudit(ctx, conn, req)
+		if err != nil {
+			return err
+		}
+		q, err := src.auditSQL(req, now)
+		if err != nil {
 			return err
 		}
 		audit, err = layout.RunAudit(ctx, req, q, func(ctx context.Context, query string, row func(func(...any) error) error) error {
@@ -40,28 +41,31 @@ func (src *Source) Audit(ctx context.Context, req core.AuditRequest) (core.Audit
 	return audit, err
 }
 
-// beginAudit takes a snapshot. A server goes on with a statement whose client is gone, so it has the deadline too; each kind
+// beginAudit takes a snapshot, and says when, as a value in SQL. A server goes on with a statement whose client is gone, so it has the deadline too; each kind
 // of server has a variable of its own for that.
-func beginAudit(ctx context.Context, conn *sql.Conn, req core.AuditRequest) error {
+func beginAudit(ctx context.Context, conn *sql.Conn, req core.AuditRequest) (now string, err error) {
 	var version string
 	if err := conn.QueryRowContext(ctx, `SELECT VERSION()`).Scan(&version); err != nil {
-		return err
+		return "", err
 	}
 	// MySQL stores the union before it sorts it; beyond this size it does so on disk.
 	limit := fmt.Sprintf(`SET SESSION max_execution_time = %d, tmp_table_size = 536870912`, max(req.Timeout.Milliseconds(), 1))
 	if strings.Contains(version, "MariaDB") {
 		limit = fmt.Sprintf(`SET SESSION max_statement_time = %f`, req.Timeout.Seconds())
 	}
+	if err := conn.QueryRowContext(ctx, `SELECT CONCAT('TIMESTAMP''', UTC_TIMESTAMP(6), '''')`).Scan(&now); err != nil {
+		return "", fmt.Errorf("read the clock: %w", err)
+	}
 	for _, text := range []string{limit, `SET SESSION sort_buffer_size = 67108864`, `SET TRANSACTION ISOLATION LEVEL REPEATABLE READ`, `START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY`} {
 		if _, err := conn.ExecContext(ctx, text); err != nil {
-			return fmt.Errorf("take a snapshot: %w", err)
+			return "", fmt.Errorf("take a snapshot: %w", err)
 		}
 	}
-	return nil
+	return now, nil
 }
 
-// auditSQL are the audit's queries. They have no parameters, since the operator's own SQL is among them.
-func (src *Source) auditSQL(req core.AuditRequest) (layout.AuditSQL, error) {
+// auditSQL are the audit's queries, of that time. They have no parameters, since the operator's own SQL is among them.
+func (src *Source) auditSQL(req core.AuditRequest, now string) (layout.AuditSQL, error) {
 	entry := fmt.Sprint(layout.RowEntry)
 	if req.ReceiptWithin >= 0 {
 		entry = fmt.Sprintf(`CASE WHEN {state} = 'published' AND {published_at} <> {epoch} AND {published_at} < {now} - INTERVAL %d MICROSECOND THEN %d ELSE %d END`,
@@ -69,7 +73,7 @@ func (src *Source) auditSQL(req core.AuditRequest) (layout.AuditSQL, error) {
 	}
 	q := layout.AuditSQL{
 		Big:      `SQL_BIG_RESULT`,
-		Rows:     `SELECT ` + bytewise(`{id.text}`) + ` AS v, ` + entry + ` AS k FROM {table} WHERE {id} IS NOT NULL`,
+		Rows:     `SELECT COALESCE(` + bytewise(`{id.text}`) + `, CONCAT('(no id) row ', {order})) AS v, ` + entry + ` AS k FROM {table}`,
 		Cleaned:  fmt.Sprintf(`SELECT `+bytewise(`command_id`)+` AS v, %d AS k FROM {cleaned} WHERE tbl = {tbl}`, layout.CleanedEntry),
 		Receipts: fmt.Sprintf(`SELECT `+bytewise(`command_id`)+` AS v, CASE status WHEN 'done' THEN %d ELSE %d END AS k FROM {receipt}`, layout.DoneEntry, layout.ReceiptEntry),
 		States:   `SELECT {state}, COUNT(*) FROM {table} GROUP BY {state}`,
@@ -80,7 +84,7 @@ func (src *Source) auditSQL(req core.AuditRequest) (layout.AuditSQL, error) {
 			WHERE l.tbl = {tbl} AND l.owner IS NOT NULL AND l.lease_until > {now} AND (w.heartbeat IS NULL OR w.heartbeat < {now} - ` + fmt.Sprintf(`INTERVAL %d MICROSECOND)`, 2*req.Lease.Microseconds()),
 		Stray: `SELECT CONCAT('partition ', i.part, ', epoch ', i.epoch, ', batch ', i.batch) FROM {inflight} i LEFT JOIN {lease} l ON l.tbl = i.tbl AND l.part = i.part
 			WHERE i.tbl = {tbl} AND NOT l.epoch <=> i.epoch`,
-	}.Fill(src.text.fill)
+	}.Fill(src.text.fill, now)
 	if req.Events == nil {
 		return q, nil
 	}
@@ -91,7 +95,7 @@ func (src *Source) auditSQL(req core.AuditRequest) (layout.AuditSQL, error) {
 	value, key := `(`+req.Events.Command+"\n)", quote(req.Events.Key)
 	if req.Events.Join != "" {
 		value = key
-		q.Links = `SELECT COALESCE(` + bytewise(quote(req.Events.Join)) + src.text.fill(`, CONCAT('(none) of row ', `+bytewise(`{id.text}`)+`)) AS v, `) +
+		q.Links = `SELECT COALESCE(` + bytewise(quote(req.Events.Join)) + src.text.fill(`, CONCAT('(none) of row ', COALESCE(`+bytewise(`{id.text}`)+`, {order}))) AS v, `) +
 			fmt.Sprintf(`%d AS k FROM %s`, layout.RowEntry, src.s.table.quoted())
 	}
 	q.Events = fmt.Sprintf(`SELECT COALESCE(%s, CONCAT('(none) of event ', %s)) AS v, %d AS k FROM %s`, bytewise(value), bytewise(key), layout.EventEntry, table.quoted())

@@ -69,6 +69,9 @@ type kind struct {
 // command is a row's id as receipts have it.
 const command = `CONVERT({id.text} USING utf8mb4) COLLATE utf8mb4_bin`
 
+// sameCommand compares it with a receipt's as bytes: the server takes text for equal that differs in spaces at its end.
+const sameCommand = `connectd_command = ` + command + ` AND LENGTH(connectd_command) = LENGTH(` + command + `)`
+
 // surveySQL: table, whether receipts matter, after, up to, limit. The last line of a row's history says since when it is
 // dead or skipped. Subqueries of one row are looked up row by row; an EXISTS might be answered by reading all receipts.
 const surveySQL = `SELECT {order}, {state}, {deliveries}, CASE
@@ -76,7 +79,7 @@ const surveySQL = `SELECT {order}, {state}, {deliveries}, CASE
 		WHEN {state} IN ('dead', 'skipped') THEN (SELECT TIMESTAMPDIFF(MICROSECOND, a.at, {now}) FROM {attempt} a
 			WHERE a.tbl = ? AND a.seq = {table}.{order} ORDER BY a.n DESC LIMIT 1) END,
 	CASE WHEN ? AND {state} = 'published' THEN COALESCE((SELECT 1 FROM (SELECT command_id connectd_command, status connectd_status FROM {receipt}) r
-		WHERE connectd_command = ` + command + ` AND connectd_status = 'done' LIMIT 1), 0) ELSE 0 END
+		WHERE ` + sameCommand + ` AND connectd_status = 'done' LIMIT 1), 0) ELSE 0 END
 	FROM ` + bySeq + ` WHERE {order} > ? AND {order} <= ? ORDER BY {order} LIMIT ?`
 
 func (src *Source) survey(ctx context.Context, req core.CleanRequest) (core.Cleaned, map[int64]kind, error) {
@@ -166,7 +169,7 @@ func (src *Source) removeRows(ctx context.Context, tx *sql.Tx, seqs []int64) err
 		args       []any
 	}{
 		{"keep the ids of those that have a receipt", `INSERT INTO {cleaned} (tbl, command_id, at) SELECT {tbl}, ` + command + `, {now} FROM ` + bySeq + ` WHERE {order} IN ` + list(seqs) +
-			` AND (SELECT 1 FROM (SELECT command_id connectd_command FROM {receipt}) r WHERE connectd_command = ` + command + ` LIMIT 1) = 1
+			` AND (SELECT 1 FROM (SELECT command_id connectd_command FROM {receipt}) r WHERE ` + sameCommand + ` LIMIT 1) = 1
 			ON DUPLICATE KEY UPDATE {cleaned}.at = {now}`, nil},
 		{"remove rows", `DELETE {table} FROM (` + strings.Join(numbers, ` UNION ALL `) + `) v STRAIGHT_JOIN ` + bySeq + ` ON {order} = connectd_seq`, nil},
 		{"remove their history", `DELETE FROM {attempt} WHERE tbl = ? AND seq IN ` + list(seqs), []any{src.s.table.name}},

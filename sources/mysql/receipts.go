@@ -170,50 +170,60 @@ type place struct {
 	since time.Duration
 }
 
-// places looks up the rows of commands. The column's collation may find a row whose id has other letters: that is another.
+// places looks up the rows of commands. It looks at the table first: a row that is cleaned meanwhile is found where it went.
 func (src *Source) places(ctx context.Context, q querier, commands []string) (map[string]place, error) {
 	found := map[string]place{}
 	for _, id := range commands {
 		found[id] = place{row: core.RowUnknown}
 	}
-	look := func(row core.RowPlace, text string, args []any) error {
-		return collect(ctx, q, func(rows *sql.Rows) error {
-			var id string
-			var since int64
-			if err := rows.Scan(&id, &since); err != nil {
-				return err
-			}
-			if _, asked := found[id]; asked {
-				found[id] = place{row, micros(since)}
-			}
-			return nil
-		}, src.text.fill(text), args...)
-	}
 	for some := range slices.Chunk(commands, chunk) {
-		err := look(core.RowCleaned, `SELECT command_id, TIMESTAMPDIFF(MICROSECOND, at, {now}) FROM {cleaned} WHERE tbl = {tbl} AND command_id IN `+places(len(some)), arguments(some))
+		if err := src.lookAtRows(ctx, q, found, some); err != nil {
+			return nil, fmt.Errorf("look up rows: %w", err)
+		}
+		err := src.look(ctx, q, found, core.RowCleaned, `SELECT command_id, TIMESTAMPDIFF(MICROSECOND, at, {now}) FROM {cleaned} WHERE tbl = {tbl} AND command_id IN `+places(len(some)), arguments(some))
 		if err != nil {
 			return nil, fmt.Errorf("look up cleaned rows: %w", err)
 		}
-		var ids []any
-		for _, id := range some {
-			if value, may := src.idValue(id); may {
-				ids = append(ids, value)
-			}
-		}
-		if ids == nil {
-			continue
-		}
-		err = look(core.RowThere, `SELECT {id.text}, 0 FROM {table} WHERE {id} IN `+places(len(ids)), ids)
-		for i := 0; isForeignText(err) && i < len(ids); i++ { // each alone, to pass over the one
-			if one := look(core.RowThere, `SELECT {id.text}, 0 FROM {table} WHERE {id} = ?`, ids[i:i+1]); one != nil && !isForeignText(one) {
-				return nil, fmt.Errorf("look up a row: %w", one)
-			}
-		}
-		if err != nil && !isForeignText(err) {
-			return nil, fmt.Errorf("look up rows: %w", err)
-		}
 	}
 	return found, nil
+}
+
+// look notes the rows that a query finds, among those that were asked for and are not found yet. The column's collation may
+// find a row whose id has other letters: that is another.
+func (src *Source) look(ctx context.Context, q querier, found map[string]place, row core.RowPlace, text string, args []any) error {
+	return collect(ctx, q, func(rows *sql.Rows) error {
+		var id string
+		var since int64
+		if err := rows.Scan(&id, &since); err != nil {
+			return err
+		}
+		if found[id].row == core.RowUnknown {
+			found[id] = place{row, micros(since)}
+		}
+		return nil
+	}, src.text.fill(text), args...)
+}
+
+func (src *Source) lookAtRows(ctx context.Context, q querier, found map[string]place, some []string) error {
+	var ids []any
+	for _, id := range some {
+		if value, may := src.idValue(id); may {
+			ids = append(ids, value)
+		}
+	}
+	if ids == nil {
+		return nil
+	}
+	err := src.look(ctx, q, found, core.RowThere, `SELECT {id.text}, 0 FROM {table} WHERE {id} IN `+places(len(ids)), ids)
+	if !isForeignText(err) {
+		return err
+	}
+	for i := range ids { // each alone, to pass over the one
+		if err := src.look(ctx, q, found, core.RowThere, `SELECT {id.text}, 0 FROM {table} WHERE {id} = ?`, ids[i:i+1]); err != nil && !isForeignText(err) {
+			return err
+		}
+	}
+	return nil
 }
 
 // isForeignText tells that an id cannot be compared with the column's, whose character set has not its characters.
@@ -230,7 +240,7 @@ const (
 
 // CleanReceipts removes receipts that nobody needs any more.
 func (src *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) (core.CleanedReceipts, error) {
-	var c core.CleanedReceipts
+	c := core.CleanedReceipts{Removed: map[core.RowPlace]int{}}
 	if err := src.try(ctx, "clean receipts", func() error { return src.mayClean(ctx, src.work, req.Owner) }); err != nil {
 		return c, err
 	}
@@ -245,7 +255,7 @@ func (src *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) 
 		return c, err
 	}
 	c.Looked, c.Last = len(list), list[len(list)-1].Key()
-	var due []core.Receipt
+	due := map[core.RowPlace][]core.Receipt{}
 	for _, r := range list {
 		age := r.age
 		if r.Row == core.RowCleaned {
@@ -254,7 +264,7 @@ func (src *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) 
 		switch {
 		case r.Row == core.RowThere || r.Row == core.RowUnknown && tables > 1: // another table's
 		case req.Retention >= 0 && age >= req.Retention:
-			due = append(due, r.Receipt)
+			due[r.Row] = append(due[r.Row], r.Receipt)
 		case r.Row == core.RowUnknown:
 			c.Unknown = append(c.Unknown, r.Receipt)
 		}
@@ -264,14 +274,16 @@ func (src *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) 
 	}
 	var begun time.Time
 	err = src.transact(ctx, src.work, "clean receipts", func(tx *sql.Tx) error {
-		c.Removed = 0
+		clear(c.Removed)
 		begun = time.Now()
-		for some := range slices.Chunk(due, chunk) {
-			n, err := src.removeReceipts(ctx, tx, some, req.Retention)
-			if err != nil {
-				return err
+		for place, all := range due {
+			for some := range slices.Chunk(all, chunk) {
+				n, err := src.removeReceipts(ctx, tx, some, req.Retention)
+				if err != nil {
+					return err
+				}
+				c.Removed[place] += n
 			}
-			c.Removed += n
 		}
 		return nil
 	})

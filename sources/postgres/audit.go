@@ -56,25 +56,24 @@ func (src *Source) Audit(ctx context.Context, req core.AuditRequest) (core.Audit
 // auditSQL are the audit's queries. They have no parameters, since the operator's own SQL is among them.
 func (src *Source) auditSQL(req core.AuditRequest) (layout.AuditSQL, error) {
 	const bytewise = ` COLLATE "C" AS v, `
-	tbl := literal(src.s.table.name)
 	entry := fmt.Sprint(layout.RowEntry)
 	if req.ReceiptWithin >= 0 {
 		entry = fmt.Sprintf(`CASE WHEN {state} = 'published' AND {published_at} < {now} - interval '%d microseconds' THEN %d ELSE %d END`, req.ReceiptWithin.Microseconds(), layout.LateEntry, layout.RowEntry)
 	}
 	q := layout.AuditSQL{
-		Rows:     `SELECT {id}::text` + bytewise + entry + ` AS k FROM {table} WHERE {id} IS NOT NULL`,
-		Cleaned:  fmt.Sprintf(`SELECT command_id`+bytewise+`%d AS k FROM {connectd_cleaned} WHERE tbl = %s`, layout.CleanedEntry, tbl),
+		Rows:     `SELECT coalesce({id}::text, '(no id) row ' || {order})` + bytewise + entry + ` AS k FROM {table}`,
+		Cleaned:  fmt.Sprintf(`SELECT command_id`+bytewise+`%d AS k FROM {connectd_cleaned} WHERE tbl = {tbl}`, layout.CleanedEntry),
 		Receipts: fmt.Sprintf(`SELECT command_id`+bytewise+`CASE status WHEN 'done' THEN %d ELSE %d END AS k FROM {connectd_receipt}`, layout.DoneEntry, layout.ReceiptEntry),
 		States:   `SELECT {state}::text, count(*) FROM {table} GROUP BY {state}`,
-		Ledger:   `SELECT coalesce(sum(count), 0)::bigint FROM {connectd_ledger} WHERE tbl = ` + tbl,
+		Ledger:   `SELECT coalesce(sum(count), 0)::bigint FROM {connectd_ledger} WHERE tbl = {tbl}`,
 		Tables:   `SELECT count(*) FROM {connectd_outbox}`,
 		Strange:  `SELECT {id}::text FROM {table} WHERE {state} IS NULL OR {state} NOT IN ('pending', 'held', 'dead', 'skipped', 'published')`,
 		Abandoned: `SELECT 'partition ' || part || ', held by ' || l.owner FROM {connectd_lease} l LEFT JOIN {connectd_worker} w ON w.tbl = l.tbl AND w.owner = l.owner
-			WHERE l.tbl = ` + tbl + ` AND l.lease_until > {now} AND (w.heartbeat IS NULL OR w.heartbeat < {now} - ` + fmt.Sprintf(`interval '%d microseconds')`, 2*req.Lease.Microseconds()),
+			WHERE l.tbl = {tbl} AND l.lease_until > {now} AND (w.heartbeat IS NULL OR w.heartbeat < {now} - ` + fmt.Sprintf(`interval '%d microseconds')`, 2*req.Lease.Microseconds()),
 		Stray: `SELECT 'partition ' || i.part || ', epoch ' || i.epoch || ', batch ' || i.batch FROM {connectd_inflight} i LEFT JOIN {connectd_lease} l ON l.tbl = i.tbl AND l.part = i.part
-			WHERE i.tbl = ` + tbl + ` AND l.epoch IS DISTINCT FROM i.epoch`,
+			WHERE i.tbl = {tbl} AND l.epoch IS DISTINCT FROM i.epoch`,
 	}
-	q = q.Fill(src.text.fill)
+	q = q.Fill(src.text.fill, `current_timestamp`) // the transaction's, which is a little older than its snapshot
 	if req.Events == nil {
 		return q, nil
 	}
@@ -85,7 +84,7 @@ func (src *Source) auditSQL(req core.AuditRequest) (layout.AuditSQL, error) {
 	value := `(` + req.Events.Command + "\n)"
 	if req.Events.Join != "" {
 		value = quote(req.Events.Key)
-		q.Links = `SELECT coalesce(` + quote(req.Events.Join) + src.text.fill(`::text, '(none) of row ' || {id}::text)`+bytewise) + fmt.Sprint(layout.RowEntry) + ` AS k FROM ` + src.s.table.quoted()
+		q.Links = `SELECT coalesce(` + quote(req.Events.Join) + src.text.fill(`::text, '(none) of row ' || coalesce({id}::text, {order}::text))`+bytewise) + fmt.Sprint(layout.RowEntry) + ` AS k FROM ` + src.s.table.quoted()
 	}
 	q.Events = fmt.Sprintf(`SELECT coalesce(%s::text, '(none) of event ' || %s::text)`+bytewise+`%d AS k FROM %s`, value, quote(req.Events.Key), layout.EventEntry, table.quoted())
 	if req.Events.Where != "" {

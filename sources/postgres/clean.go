@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -78,13 +79,16 @@ const seen = `SELECT {order}::bigint, {state}, {deliveries}, CASE
 	CASE WHEN $5::boolean AND {state} = 'published' THEN coalesce((SELECT true
 		FROM (SELECT command_id AS connectd_command, status AS connectd_status FROM {connectd_receipt}) r
 		WHERE connectd_command = {id}::text AND connectd_status = 'done' LIMIT 1), false) ELSE false END
-	FROM {table} WHERE {order} > $2::bigint AND ($3::bigint = 0 OR {order} <= $3::bigint) ORDER BY {order} LIMIT $4::bigint`
+	FROM {table} WHERE {order} > $2::bigint AND {order} <= $3::bigint ORDER BY {order} LIMIT $4::bigint`
 
 func (src *Source) survey(ctx context.Context, req core.CleanRequest) (c core.Cleaned, due dueRows, err error) {
-	text := src.text.fill(seen)
+	text, upTo := src.text.fill(seen), req.UpTo
+	if upTo == 0 {
+		upTo = math.MaxInt64
+	}
 	err = src.run(ctx, src.work, "look for rows to clean", func(q querier) error {
 		c, due = core.Cleaned{Removed: map[core.State]int{}}, dueRows{}
-		rows, err := q.Query(ctx, text, src.s.table.name, req.After, req.UpTo, int64(req.Limit), req.Retention.RequireReceipt)
+		rows, err := q.Query(ctx, text, src.s.table.name, req.After, upTo, int64(req.Limit), req.Retention.RequireReceipt)
 		if err != nil {
 			return err
 		}

@@ -145,9 +145,9 @@ func TestReceiptsOfTwoTables(t *testing.T) {
 	if _, err := src[0].Clean(t.Context(), core.CleanRequest{Owner: "w", Limit: 10}); err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []int{1, 0} { // its own receipt goes, since its row is gone; the other's stays
+	for i, want := range []string{"map[cleaned:1]", "map[]"} { // its own receipt goes, since its row is gone; the other's stays
 		c, err := src[i].CleanReceipts(t.Context(), core.ReceiptsRequest{Owner: "w", Limit: 10})
-		if err != nil || c.Removed != want || len(c.Unknown) != 0 {
+		if err != nil || fmt.Sprint(c.Removed) != want || len(c.Unknown) != 0 {
 			t.Errorf("table %d: %+v, %v", i, c, err)
 		}
 	}

@@ -148,31 +148,14 @@ type place struct {
 	since time.Duration
 }
 
-// places looks up the rows of commands.
+// places looks up the rows of commands. It looks at the table first: a row that is cleaned meanwhile is found where it went.
 func (src *Source) places(ctx context.Context, commands []string) (map[string]place, error) {
 	places := map[string]place{}
 	for _, id := range commands {
 		places[id] = place{row: core.RowUnknown}
 	}
-	err := src.run(ctx, src.work, "look up cleaned rows", func(q querier) error {
-		rows, err := q.Query(ctx, src.text.fill(`SELECT command_id, (extract(epoch FROM {now} - at) * 1000000)::bigint FROM {connectd_cleaned} WHERE tbl = $1::text AND command_id = ANY ($2::text[])`),
-			src.s.table.name, commands)
-		if err != nil {
-			return err
-		}
-		var id string
-		var since int64
-		_, err = pgx.ForEachRow(rows, []any{&id, &since}, func() error {
-			places[id] = place{core.RowCleaned, microseconds(since)}
-			return nil
-		})
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
 	values, kind := src.ids(commands)
-	err = src.run(ctx, src.work, "look up rows", func(q querier) error {
+	err := src.run(ctx, src.work, "look up rows", func(q querier) error {
 		rows, err := q.Query(ctx, src.text.fill(`SELECT {id}::text FROM {table} WHERE {id} = ANY ($1::text[]::`+kind+`[])`), values)
 		if err != nil {
 			return err
@@ -181,6 +164,25 @@ func (src *Source) places(ctx context.Context, commands []string) (map[string]pl
 		_, err = pgx.ForEachRow(rows, []any{&id}, func() error {
 			if _, asked := places[id]; asked {
 				places[id] = place{row: core.RowThere}
+			}
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = src.run(ctx, src.work, "look up cleaned rows", func(q querier) error {
+		rows, err := q.Query(ctx, src.text.fill(`SELECT command_id, (extract(epoch FROM {now} - at) * 1000000)::bigint FROM {connectd_cleaned} WHERE tbl = $1::text AND command_id = ANY ($2::text[])`),
+			src.s.table.name, commands)
+		if err != nil {
+			return err
+		}
+		var id string
+		var since int64
+		_, err = pgx.ForEachRow(rows, []any{&id, &since}, func() error {
+			if places[id].row == core.RowUnknown {
+				places[id] = place{core.RowCleaned, microseconds(since)}
 			}
 			return nil
 		})
@@ -220,7 +222,7 @@ func (src *Source) ids(commands []string) (values []string, kind string) {
 
 // CleanReceipts removes receipts that nobody needs any more.
 func (src *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) (core.CleanedReceipts, error) {
-	var c core.CleanedReceipts
+	c := core.CleanedReceipts{Removed: map[core.RowPlace]int{}}
 	if err := src.mayClean(ctx, req.Owner); err != nil {
 		return c, err
 	}
@@ -233,7 +235,7 @@ func (src *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) 
 		return c, err
 	}
 	c.Looked, c.Last = len(list), list[len(list)-1].Key()
-	var commands, consumers []string
+	due := map[core.RowPlace][]core.Receipt{}
 	for _, r := range list {
 		age := r.age
 		if r.Row == core.RowCleaned {
@@ -242,12 +244,12 @@ func (src *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) 
 		switch {
 		case r.Row == core.RowThere || r.Row == core.RowUnknown && !alone:
 		case req.Retention >= 0 && age >= req.Retention:
-			commands, consumers = append(commands, r.Command), append(consumers, r.Consumer)
+			due[r.Row] = append(due[r.Row], r.Receipt)
 		case r.Row == core.RowUnknown:
 			c.Unknown = append(c.Unknown, r.Receipt)
 		}
 	}
-	if len(commands) == 0 {
+	if len(due) == 0 {
 		return c, nil
 	}
 	var begun time.Time
@@ -256,20 +258,34 @@ func (src *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) 
 			return err
 		}
 		begun = time.Now()
-		tag, err := tx.Exec(ctx, src.text.fill(`DELETE FROM {connectd_receipt} WHERE (command_id, consumer) IN (SELECT * FROM unnest($1::text[], $2::text[]))
-			AND at <= {now} - $3::bigint * interval '1 microsecond'`), commands, consumers, req.Retention.Microseconds())
-		if err != nil {
-			return err
+		for place, some := range due {
+			n, err := src.removeReceipts(ctx, tx, some, req.Retention)
+			if err != nil {
+				return err
+			}
+			c.Removed[place] = n
 		}
-		c.Removed = int(tag.RowsAffected())
-		_, err = tx.Exec(ctx, src.text.fill(`DELETE FROM {connectd_cleaned} c WHERE tbl = $1::text AND command_id = ANY ($2::text[])
-			AND (SELECT true FROM {connectd_receipt} r WHERE r.command_id = c.command_id LIMIT 1) IS NULL`), src.s.table.name, commands)
-		return err
+		return nil
 	})
 	if !begun.IsZero() {
 		c.Held = time.Since(begun)
 	}
 	return c, err
+}
+
+func (src *Source) removeReceipts(ctx context.Context, tx pgx.Tx, some []core.Receipt, retention time.Duration) (int, error) {
+	var commands, consumers []string
+	for _, r := range some {
+		commands, consumers = append(commands, r.Command), append(consumers, r.Consumer)
+	}
+	tag, err := tx.Exec(ctx, src.text.fill(`DELETE FROM {connectd_receipt} WHERE (command_id, consumer) IN (SELECT * FROM unnest($1::text[], $2::text[]))
+		AND at <= {now} - $3::bigint * interval '1 microsecond'`), commands, consumers, retention.Microseconds())
+	if err != nil {
+		return 0, err
+	}
+	_, err = tx.Exec(ctx, src.text.fill(`DELETE FROM {connectd_cleaned} c WHERE tbl = $1::text AND command_id = ANY ($2::text[])
+		AND (SELECT true FROM {connectd_receipt} r WHERE r.command_id = c.command_id LIMIT 1) IS NULL`), src.s.table.name, commands)
+	return int(tag.RowsAffected()), err
 }
 
 // alone says that no other outbox table shares the receipts.

@@ -18,7 +18,7 @@ type texts struct {
 
 func (s *schema) texts() texts {
 	c := &s.cols
-	pairs := []string{"{table}", s.table.quoted(), "{part}", s.partition(), "{position}", s.position(), "{now}", "clock_timestamp()", "{durable}", durable}
+	pairs := []string{"{table}", s.table.quoted(), "{tbl}", literal(s.table.name), "{part}", s.partition(), "{position}", s.position(), "{now}", "clock_timestamp()", "{durable}", durable}
 	for _, name := range layout.RelayTables() {
 		pairs = append(pairs, "{"+name+"}", s.beside(strings.TrimPrefix(name, "connectd_")))
 	}

@@ -16,6 +16,8 @@ var auditTests = []test{
 	{"a receipt of no command is found, and one of a cleaned command is none", auditReceipts},
 	{"a published row without a receipt is found when its time is over", auditCompletion},
 	{"an id that is there twice is found, when its constraint was lost", auditTwice},
+	{"a command that is given again after its row was cleaned is found", auditBack},
+	{"what an audit reads is judged by the time at which it was so", auditSlow},
 	{"a lease without a live worker is found, and an inflight row without its lease", auditLeases},
 	{"a row in an unknown state is found", auditStates},
 	{"the operator's SQL may hold anything, and its error is one", auditOperatorsSQL},
@@ -238,6 +240,51 @@ func auditTwice(t *testing.T, h Harness) {
 	w.names(laws[core.LawIdentity], "b")
 	v.Delete(t, "b")
 	w.names(w.audit(req, core.LawEvents, core.LawConservation)[core.LawEvents], "b")
+}
+
+func auditBack(t *testing.T, h Harness) {
+	table, w, v, req := vandalised(t, h, keyed("k", "a", "b")...)
+	v.Events(t, "a", "b")
+	w.publish("a", "b")
+	w.receipt(core.ReceiptDone, "a")
+	r := keepAll
+	r.Published = 0
+	w.until("the rows to be cleaned", func() bool { w.clean(r); return len(w.left()) == 0 })
+	w.audit(req)
+	table.Insert(t, keyed("k", "a")...)
+	w.names(w.audit(req, core.LawIdentity)[core.LawIdentity], "a")
+}
+
+// auditSlow lets so much time pass while an audit reads that a lease runs out and a receipt would be late.
+func auditSlow(t *testing.T, h Harness) {
+	for intime := false; !intime && !t.Failed(); { // a machine that stood still between has proved nothing
+		_, w, v, req := vandalised(t, h, keyed("k", "a")...)
+		v.Events(t, "a")
+		req.ReceiptWithin, req.Lease = 2*time.Second, 2*time.Second
+		begun := time.Now()
+		w.publish("a")
+		w.release()
+		_, err := w.src.Acquire(w.ctx, w.owner, w.partitions(), req.Lease, false)
+		w.must(err)
+		v.Silent(t)
+		taken := time.Now()
+		looks := 0
+		req.Progress = func(string) {
+			if looks++; looks == 1 {
+				intime = time.Since(begun) < req.Lease
+			} else {
+				time.Sleep(time.Until(taken.Add(req.Lease + 50*time.Millisecond)))
+			}
+		}
+		a, err := w.src.(core.Auditor).Audit(w.ctx, req)
+		w.must(err)
+		if !intime {
+			continue
+		}
+		for _, law := range a.Laws {
+			want(t, law.Name+" is broken", len(law.Breaches) > 0, law.Name == core.LawLeases)
+		}
+	}
 }
 
 func auditLeases(t *testing.T, h Harness) {

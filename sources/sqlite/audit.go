@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strconv"
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/core/layout"
@@ -16,7 +17,8 @@ var _ core.Auditor = (*Source)(nil)
 func (src *Source) Audit(ctx context.Context, req core.AuditRequest) (core.Audit, error) {
 	ctx, cancel := context.WithTimeout(ctx, req.Timeout)
 	defer cancel()
-	db := connect(src.path, access{mode: "rw", busy: src.busy, queryOnly: true})
+	// The rule's SQL may be several statements, and undo what a PRAGMA forbids, but not how the file was opened.
+	db := connect(src.path, access{mode: "ro", busy: src.busy, queryOnly: true})
 	defer db.Close()
 	db.SetMaxOpenConns(1)
 	audit, err := src.audit(ctx, db, req)
@@ -36,7 +38,11 @@ func (src *Source) audit(ctx context.Context, db *sql.DB, req core.AuditRequest)
 		return core.Audit{}, fmt.Errorf("begin: %w", err)
 	}
 	defer tx.Rollback()
-	return layout.RunAudit(ctx, req, src.auditSQL(req), func(ctx context.Context, query string, row func(func(...any) error) error) error {
+	var now int64 // read before anything else, so that the snapshot is not older
+	if err := tx.QueryRowContext(ctx, `SELECT `+nowMS).Scan(&now); err != nil {
+		return core.Audit{}, fmt.Errorf("read the clock: %w", err)
+	}
+	return layout.RunAudit(ctx, req, src.auditSQL(req, strconv.FormatInt(now, 10)), func(ctx context.Context, query string, row func(func(...any) error) error) error {
 		rows, err := tx.QueryContext(ctx, query)
 		if err != nil {
 			return err
@@ -51,34 +57,33 @@ func (src *Source) audit(ctx context.Context, db *sql.DB, req core.AuditRequest)
 	})
 }
 
-// auditSQL are the audit's queries. They have no parameters, since the operator's own SQL is among them.
-func (src *Source) auditSQL(req core.AuditRequest) layout.AuditSQL {
-	tbl := literal(src.s.table)
+// auditSQL are the audit's queries, of that time in milliseconds. They have no parameters, since the operator's own SQL is among them.
+func (src *Source) auditSQL(req core.AuditRequest, now string) layout.AuditSQL {
 	entry := fmt.Sprint(layout.RowEntry)
 	if req.ReceiptWithin >= 0 {
 		entry = fmt.Sprintf(`CASE WHEN {state} = 'published' AND typeof({published_at}) = 'integer' AND {published_at} < {now} - %d THEN %d ELSE %d END`,
 			req.ReceiptWithin.Milliseconds(), layout.LateEntry, layout.RowEntry)
 	}
 	q := layout.AuditSQL{
-		Rows:     `SELECT CAST({id} AS TEXT) AS v, ` + entry + ` AS k FROM {table} WHERE {id} IS NOT NULL`,
-		Cleaned:  fmt.Sprintf(`SELECT command_id AS v, %d AS k FROM connectd_cleaned WHERE tbl = %s`, layout.CleanedEntry, tbl),
+		Rows:     `SELECT coalesce(CAST({id} AS TEXT), '(no id) row ' || {order}) COLLATE BINARY AS v, ` + entry + ` AS k FROM {table}`,
+		Cleaned:  fmt.Sprintf(`SELECT command_id AS v, %d AS k FROM connectd_cleaned WHERE tbl = {tbl}`, layout.CleanedEntry),
 		Receipts: fmt.Sprintf(`SELECT CAST(command_id AS TEXT) AS v, CASE status WHEN 'done' THEN %d ELSE %d END AS k FROM connectd_receipt`, layout.DoneEntry, layout.ReceiptEntry),
 		States:   `SELECT CAST({state} AS TEXT), count(*) FROM {table} GROUP BY {state}`,
-		Ledger:   `SELECT coalesce(sum(count), 0) FROM connectd_ledger WHERE tbl = ` + tbl,
+		Ledger:   `SELECT coalesce(sum(count), 0) FROM connectd_ledger WHERE tbl = {tbl}`,
 		Tables:   `SELECT count(*) FROM connectd_outbox`,
 		Strange:  `SELECT CAST({id} AS TEXT) FROM {table} WHERE {state} IS NULL OR {state} NOT IN ('pending', 'held', 'dead', 'skipped', 'published')`,
 		Abandoned: `SELECT 'partition ' || part || ', held by ' || l.owner FROM connectd_lease l LEFT JOIN connectd_worker w ON w.tbl = l.tbl AND w.owner = l.owner
-			WHERE l.tbl = ` + tbl + ` AND l.lease_until > {now} AND (w.heartbeat IS NULL OR w.heartbeat < {now} - ` + fmt.Sprintf(`%d)`, 2*req.Lease.Milliseconds()),
+			WHERE l.tbl = {tbl} AND l.lease_until > {now} AND (w.heartbeat IS NULL OR w.heartbeat < {now} - ` + fmt.Sprintf(`%d)`, 2*req.Lease.Milliseconds()),
 		Stray: `SELECT 'partition ' || i.part || ', epoch ' || i.epoch || ', batch ' || i.batch FROM connectd_inflight i LEFT JOIN connectd_lease l ON l.tbl = i.tbl AND l.part = i.part
-			WHERE i.tbl = ` + tbl + ` AND l.epoch IS NOT i.epoch`,
-	}.Fill(src.text.fill)
+			WHERE i.tbl = {tbl} AND l.epoch IS NOT i.epoch`,
+	}.Fill(src.text.fill, now)
 	if req.Events == nil {
 		return q
 	}
 	value, key := `(`+req.Events.Command+"\n)", quote(req.Events.Key)
 	if req.Events.Join != "" {
 		value = key
-		q.Links = `SELECT coalesce(CAST(` + quote(req.Events.Join) + src.text.fill(` AS TEXT), '(none) of row ' || CAST({id} AS TEXT)) AS v, `) +
+		q.Links = `SELECT coalesce(CAST(` + quote(req.Events.Join) + src.text.fill(` AS TEXT), '(none) of row ' || coalesce(CAST({id} AS TEXT), {order})) AS v, `) +
 			fmt.Sprintf(`%d AS k FROM %s`, layout.RowEntry, quote(src.s.table))
 	}
 	q.Events = fmt.Sprintf(`SELECT coalesce(CAST(%s AS TEXT), '(none) of event ' || CAST(%s AS TEXT)) AS v, %d AS k FROM %s`, value, key, layout.EventEntry, quote(req.Events.Table))

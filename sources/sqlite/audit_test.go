@@ -68,13 +68,44 @@ func TestAnAuditWritesNothing(t *testing.T) {
 	initialise(t, cfg)
 	execute(t, cfg.Path, `CREATE TABLE events (id TEXT)`, `INSERT INTO events VALUES ('a')`)
 	src := open(t, cfg)
-	req := core.AuditRequest{ReceiptWithin: core.Forever, Lease: time.Second, Timeout: time.Minute,
-		Events: &core.Events{Table: "events", Key: "id", Command: "id", Where: "true)) x; COMMIT; DELETE FROM events; SELECT 0 FROM (SELECT 1 WHERE (true"}}
-	if _, err := src.Audit(t.Context(), req); err == nil || !strings.Contains(err.Error(), "readonly") {
-		t.Errorf("the error is %v", err)
+	for _, undo := range []string{"", "PRAGMA query_only = 0; "} {
+		req := core.AuditRequest{ReceiptWithin: core.Forever, Lease: time.Second, Timeout: time.Minute,
+			Events: &core.Events{Table: "events", Key: "id", Command: "id", Where: "true)) x; COMMIT; " + undo + "DELETE FROM events; SELECT 0 FROM (SELECT 1 WHERE (true"}}
+		if _, err := src.Audit(t.Context(), req); err == nil || !strings.Contains(err.Error(), "readonly") {
+			t.Errorf("the error is %v", err)
+		}
 	}
-	req.Events.Where = ""
-	if a, err := src.Audit(t.Context(), req); err != nil || a.Findings() != 2 {
-		t.Errorf("the event is gone: %+v, %v", a, err)
+	if a := audit(t, src); a.Findings() != 2 {
+		t.Errorf("the event is gone: %+v", a)
+	}
+}
+
+// audit runs an audit whose rule is that each event gives a command with its id.
+func audit(t *testing.T, src *sqlite.Source) core.Audit {
+	t.Helper()
+	a, err := src.Audit(t.Context(), core.AuditRequest{ReceiptWithin: core.Forever, Lease: time.Second, Timeout: time.Minute,
+		Events: &core.Events{Table: "events", Key: "id", Command: "id"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// A column may take ids for one that differ in their letters, or have none: a consumer sees other ids.
+func TestAnAuditComparesBytes(t *testing.T) {
+	for _, table := range []string{"outbox", "o{id}b'"} {
+		cfg := sqlite.Config{Path: file(t), Table: table}
+		name := `"` + table + `"`
+		execute(t, cfg.Path, `CREATE TABLE `+name+` (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE COLLATE NOCASE, aggregateid, aggregatetype, type, payload, headers)`)
+		initialise(t, cfg)
+		execute(t, cfg.Path, `CREATE TABLE events (id TEXT COLLATE NOCASE)`, `INSERT INTO events VALUES ('a'), ('b')`, `INSERT INTO `+name+` (id) VALUES ('A'), (NULL), ('b')`,
+			`INSERT INTO connectd_ledger SELECT tbl, '2026-01-01', 'dead', 7 FROM connectd_outbox`)
+		a := audit(t, open(t, cfg))
+		if got := a.Laws[1].Breaches; len(got) != 1 || strings.Join(got[0].IDs, ",") != "(no id) row 2,A" {
+			t.Errorf("%s: rows without an event are %+v", table, got)
+		}
+		if got := a.Laws[0].Figures[3]; got.Name != "cleaned" || got.Count != 7 {
+			t.Errorf("%s: %+v", table, got)
+		}
 	}
 }

@@ -139,26 +139,31 @@ func (src *Source) removeDue(ctx context.Context, tx *sql.Tx, due map[kind][]int
 // removeKind removes rows and says which were still as they were seen. The ids of those that have a receipt are kept
 // beside the receipts.
 func (src *Source) removeKind(ctx context.Context, tx *sql.Tx, k kind, seqs []int64) ([]int64, error) {
-	which := src.text.fill(` FROM {rows} WHERE {order} IN (SELECT value FROM json_each(?1)) AND {state} = ?2 AND CAST({deliveries} AS INTEGER) = ?3`)
-	list := jsonSeqs(seqs)
-	_, err := tx.ExecContext(ctx, src.text.fill(`INSERT INTO connectd_cleaned (tbl, command_id, at) SELECT ?4, CAST({id} AS TEXT), {now}`+which+`
-		AND EXISTS (SELECT 1 FROM (SELECT command_id AS connectd_command FROM connectd_receipt) r WHERE connectd_command = CAST({id} AS TEXT))
-		ON CONFLICT DO UPDATE SET at = excluded.at`), list, string(k.state), k.deliveries, src.s.table)
-	if err != nil {
-		return nil, fmt.Errorf("keep the ids of those that have a receipt: %w", err)
-	}
-	found, err := tx.QueryContext(ctx, src.text.fill(`DELETE`+which+` RETURNING {order}`), list, string(k.state), k.deliveries)
+	found, err := tx.QueryContext(ctx, src.text.fill(`DELETE FROM {rows} WHERE {order} IN (SELECT value FROM json_each(?1)) AND {state} = ?2 AND CAST({deliveries} AS INTEGER) = ?3
+		RETURNING {order}, CAST({id} AS TEXT)`), jsonSeqs(seqs), string(k.state), k.deliveries)
 	if err != nil {
 		return nil, err
 	}
 	defer found.Close()
 	var gone []int64
+	var ids []string
 	for found.Next() {
 		var seq int64
-		if err := found.Scan(&seq); err != nil {
+		var id sql.NullString
+		if err := found.Scan(&seq, &id); err != nil {
 			return nil, err
 		}
-		gone = append(gone, seq)
+		if gone = append(gone, seq); id.Valid {
+			ids = append(ids, id.String)
+		}
 	}
-	return gone, found.Err()
+	if err := found.Err(); err != nil {
+		return nil, err
+	}
+	_, err = tx.ExecContext(ctx, `INSERT INTO connectd_cleaned (tbl, command_id, at) SELECT ?1, id, `+nowMS+` FROM (SELECT CAST(unhex(value) AS TEXT) AS id FROM json_each(?2))
+		WHERE EXISTS (SELECT 1 FROM connectd_receipt WHERE command_id = id) ON CONFLICT DO UPDATE SET at = excluded.at`, src.s.table, jsonHex(ids))
+	if err != nil {
+		return nil, fmt.Errorf("keep the ids of those that have a receipt: %w", err)
+	}
+	return gone, nil
 }

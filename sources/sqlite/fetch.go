@@ -70,15 +70,15 @@ func jsonSeqs(seqs []int64) string {
 	return string(append(b, ']'))
 }
 
-// jsonHex writes each key's bytes as SQLite's hex() does.
-func jsonHex(keys []string) string {
+// jsonHex writes each text's bytes as SQLite's hex() does.
+func jsonHex(texts []string) string {
 	var b strings.Builder
 	b.WriteByte('[')
-	for i, key := range keys {
+	for i, text := range texts {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		b.WriteString(`"` + strings.ToUpper(hex.EncodeToString([]byte(key))) + `"`)
+		b.WriteString(`"` + strings.ToUpper(hex.EncodeToString([]byte(text))) + `"`)
 	}
 	b.WriteByte(']')
 	return b.String()

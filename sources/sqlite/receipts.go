@@ -182,7 +182,7 @@ func find(ctx context.Context, q asker, places map[string]place, row core.RowPla
 
 // CleanReceipts removes receipts that nobody needs any more.
 func (src *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) (core.CleanedReceipts, error) {
-	var c core.CleanedReceipts
+	c := core.CleanedReceipts{Removed: map[core.RowPlace]int{}}
 	if err := src.mayClean(ctx, src.read, req.Owner); err != nil {
 		return c, err
 	}
@@ -198,7 +198,7 @@ func (src *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) 
 		return c, fmt.Errorf("sqlite: count outbox tables: %w", err)
 	}
 	c.Looked, c.Last = len(list), list[len(list)-1].Key()
-	var due []core.Receipt
+	due := map[core.RowPlace][]core.Receipt{}
 	for _, r := range list {
 		age := r.age
 		if r.Row == core.RowCleaned {
@@ -207,7 +207,7 @@ func (src *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) 
 		switch {
 		case r.Row == core.RowThere || r.Row == core.RowUnknown && tables > 1: // another table's
 		case req.Retention >= 0 && age >= req.Retention:
-			due = append(due, r.Receipt)
+			due[r.Row] = append(due[r.Row], r.Receipt)
 		case r.Row == core.RowUnknown:
 			c.Unknown = append(c.Unknown, r.Receipt)
 		}
@@ -218,7 +218,14 @@ func (src *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) 
 	var begun time.Time
 	err = src.transact(ctx, "clean receipts", func(tx *sql.Tx) error {
 		begun = time.Now()
-		return src.removeReceipts(ctx, tx, due, req.Retention, &c)
+		for place, some := range due {
+			n, err := src.removeReceipts(ctx, tx, some, req.Retention)
+			if err != nil {
+				return err
+			}
+			c.Removed[place] = n
+		}
+		return nil
 	})
 	if !begun.IsZero() {
 		c.Held = time.Since(begun)
@@ -226,22 +233,21 @@ func (src *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) 
 	return c, err
 }
 
-func (src *Source) removeReceipts(ctx context.Context, tx *sql.Tx, due []core.Receipt, retention time.Duration, c *core.CleanedReceipts) error {
-	keys, err := jsonOf(due)
+func (src *Source) removeReceipts(ctx context.Context, tx *sql.Tx, some []core.Receipt, retention time.Duration) (int, error) {
+	keys, err := jsonOf(some)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	res, err := tx.ExecContext(ctx, `DELETE FROM connectd_receipt WHERE (command_id, consumer) IN (SELECT value ->> 'Command', value ->> 'Consumer' FROM json_each(?1))
 		AND at <= `+nowMS+` - ?2`, keys, retention.Milliseconds())
 	if err != nil {
-		return err
+		return 0, err
 	}
 	n, err := res.RowsAffected()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	c.Removed = int(n)
 	_, err = tx.ExecContext(ctx, `DELETE FROM connectd_cleaned WHERE tbl = ?2 AND command_id IN (SELECT value ->> 'Command' FROM json_each(?1))
 		AND NOT EXISTS (SELECT 1 FROM connectd_receipt r WHERE r.command_id = connectd_cleaned.command_id)`, keys, src.s.table)
-	return err
+	return int(n), err
 }

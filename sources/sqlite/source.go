@@ -123,7 +123,7 @@ func (cfg Config) busy() time.Duration { return cmp.Or(cfg.BusyTimeout, defaultB
 
 // access is how a file is opened.
 type access struct {
-	mode      string // rw never creates the file, rwc does
+	mode      string // ro and rw never create the file, rwc does
 	busy      time.Duration
 	queryOnly bool
 }

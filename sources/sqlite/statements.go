@@ -56,7 +56,7 @@ type texts struct{ names *strings.Replacer }
 
 func (s *schema) texts() texts {
 	c := &s.cols
-	pairs := []string{"{table}", quote(s.table), "{pending}", quote(s.pendingIndex()), "{stopped}", quote(s.stoppedIndex()), "{held}", quote(s.heldIndex()), "{now}", nowMS}
+	pairs := []string{"{table}", quote(s.table), "{tbl}", literal(s.table), "{pending}", quote(s.pendingIndex()), "{stopped}", quote(s.stoppedIndex()), "{held}", quote(s.heldIndex()), "{now}", nowMS}
 	for each, name := range c.All() {
 		// A column that is not there reads as NULL.
 		column := "NULL"

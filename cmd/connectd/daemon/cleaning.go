@@ -41,6 +41,13 @@ func (o *observer) Cleaned(removed map[core.State]int, held time.Duration) {
 	}
 }
 
+// Forgotten counts receipts that the cleaner removed.
+func (o *observer) Forgotten(removed map[core.RowPlace]int) {
+	for place, n := range removed {
+		o.m.forgotten.WithLabelValues(o.name, string(place)).Add(float64(n))
+	}
+}
+
 // Unknown notes how many receipts there are of no known row.
 func (o *observer) Unknown(receipts int) { o.m.unknown.WithLabelValues(o.name).Set(float64(receipts)) }
 

@@ -37,6 +37,7 @@ type metrics struct {
 	stepErrors *prometheus.CounterVec
 	cleaned    *prometheus.CounterVec
 	receipts   *prometheus.CounterVec
+	forgotten  *prometheus.CounterVec
 
 	unknown *prometheus.GaugeVec
 
@@ -78,6 +79,7 @@ func newMetrics(version, revision string) *metrics {
 
 	m.cleaned = counter("cleaned_rows_total", "Rows that this worker removed when their retention had passed, by their state.", "state")
 	m.receipts = counter("receipts_total", "Receipts that came over HTTP, by status and by what became of them.", "status", "answer")
+	m.forgotten = counter("cleaned_receipts_total", "Receipts that this worker removed when their retention had passed, by what was known of their row: cleaned or unknown.", "row")
 	m.unknown = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: "connectd", Name: "unknown_receipts", Help: "Receipts of commands that the table does not know, when the worker that cleans last looked; 0 on other workers.",
 	}, []string{"connector"})
@@ -143,6 +145,9 @@ func (m *metrics) observe(connector string, rate *meter) *observer {
 	}
 	for _, status := range []core.ReceiptStatus{core.ReceiptDone, core.ReceiptFailed} {
 		m.receipts.WithLabelValues(connector, string(status), string(core.ReceiptStored))
+	}
+	for _, place := range []core.RowPlace{core.RowCleaned, core.RowUnknown} {
+		m.forgotten.WithLabelValues(connector, string(place))
 	}
 	m.cleanTime.WithLabelValues(connector)
 	m.unknown.WithLabelValues(connector)
