@@ -48,7 +48,7 @@ const (
 // Bounds of what a receipt says, and of how many are taken at once.
 const (
 	MaxReceiptName = 255  // characters of a command's id and of a consumer's name
-	MaxResultRef   = 1024 // bytes
+	MaxResultRef   = 1024 // characters
 	MaxReceipts    = 1000
 )
 
@@ -70,8 +70,8 @@ func (r Receipt) Check() error {
 		return fmt.Errorf("the command's id has more than %d characters", MaxReceiptName)
 	case utf8.RuneCountInString(r.Consumer) > MaxReceiptName:
 		return fmt.Errorf("the consumer's name has more than %d characters", MaxReceiptName)
-	case len(r.ResultRef) > MaxResultRef:
-		return fmt.Errorf("the result's reference has more than %d bytes", MaxResultRef)
+	case utf8.RuneCountInString(r.ResultRef) > MaxResultRef:
+		return fmt.Errorf("the result's reference has more than %d characters", MaxResultRef)
 	}
 	return nil
 }

@@ -124,7 +124,7 @@ func receiptRefused(t *testing.T, h Harness) {
 		{Status: "done"}, {Command: "a", Status: "ok"}, {Command: "a"}, {Command: long + "x", Status: "done"}, {Command: "a", Consumer: long + "x", Status: "done"},
 		{Command: "a", Status: "done", ResultRef: strings.Repeat("x", core.MaxResultRef+1)}, {Command: "a\x00", Status: "done"}, {Command: "\xff", Status: "done"},
 	}
-	got := w.save(append(bad, core.Receipt{Command: "a", Status: "done", ResultRef: strings.Repeat("x", core.MaxResultRef)})...)
+	got := w.save(append(bad, core.Receipt{Command: "a", Status: "done", ResultRef: strings.Repeat("é", core.MaxResultRef)})...)
 	want(t, "answers", answers(got), strings.Repeat("refused ", len(bad))+"stored")
 	for _, r := range got[:len(bad)] {
 		if r.Why == "" {

@@ -27,13 +27,15 @@ func newAuditing(slot chan struct{}) *auditing {
 	return &auditing{slot: slot, ask: make(chan struct{}, 1)}
 }
 
+// firstAudit is when a daemon that just started audits by itself: one that is started anew each day would else never do.
+const firstAudit = 10 * time.Minute
+
 // audits runs what is asked for, and one every so often, until ctx is done.
 func (r *runner) audits(ctx context.Context) {
-	var tick <-chan time.Time
-	if r.AuditEvery > 0 {
-		ticker := time.NewTicker(r.AuditEvery)
-		defer ticker.Stop()
-		tick = ticker.C
+	due := time.NewTimer(min(r.AuditEvery, firstAudit))
+	defer due.Stop()
+	if r.AuditEvery <= 0 {
+		due.Stop()
 	}
 	for {
 		asked := false
@@ -42,7 +44,8 @@ func (r *runner) audits(ctx context.Context) {
 			return
 		case <-r.auditing.ask:
 			asked = true
-		case <-tick:
+		case <-due.C:
+			due.Reset(r.AuditEvery)
 		}
 		select {
 		case <-ctx.Done():
@@ -95,6 +98,7 @@ func (r *runner) auditOnce(ctx context.Context, asked bool) (*core.Audit, error)
 			return nil, fmt.Errorf("look at the leases: %w", err)
 		}
 		if len(leases) == 0 || leases[0].Owner != r.owner {
+			r.auditing.forget()
 			return nil, nil
 		}
 	}
@@ -113,6 +117,13 @@ func (a *auditing) set(running bool, result *core.Audit, failed string) {
 	if result != nil {
 		a.last = result
 	}
+}
+
+// forget drops the last result: another worker audits this table now, and an old breach must not be an alarm for ever.
+func (a *auditing) forget() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.last = nil
 }
 
 // want asks for an audit unless one is running or wanted.

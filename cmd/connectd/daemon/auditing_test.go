@@ -107,13 +107,51 @@ func TestAuditsNowAndThen(t *testing.T) {
 		_, _, stop := start(t, nil, r)
 		time.Sleep(time.Second) // it has the leases
 		_, _, stopOther := start(t, nil, r)
-		time.Sleep(59 * time.Minute)
+		time.Sleep(9 * time.Minute)
 		if n := audits.Load(); n != 0 {
-			t.Errorf("%d audits before the hour", n)
+			t.Errorf("%d audits at once", n)
 		}
 		time.Sleep(2 * time.Minute)
 		if n := audits.Load(); n != 1 {
-			t.Errorf("%d audits at the hour", n)
+			t.Errorf("%d audits after ten minutes", n)
+		}
+		for _, stop := range []func() error{stopOther, stop} {
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// The result of a daemon that no longer audits is no alarm for ever.
+func TestAnOldResultIsForgottenWhenAnotherDaemonAudits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var audits atomic.Int32
+		r := newRig("orders")
+		r.AuditEvery = time.Hour
+		r.audit = func(context.Context, core.AuditRequest) (core.Audit, error) {
+			audits.Add(1)
+			return broken(), nil
+		}
+		runners, _, stop := start(t, nil, r)
+		time.Sleep(time.Second) // it has the leases
+		others, _, stopOther := start(t, nil, r)
+		others[0].auditing.want()
+		time.Sleep(time.Minute)
+		for range 3 {
+			if last, _, _ := others[0].auditing.state(); last == nil && audits.Load() == 1 {
+				t.Error("what was asked for has no result")
+			}
+			time.Sleep(time.Hour)
+			if last, _, _ := others[0].auditing.state(); last != nil {
+				t.Error("the result of the daemon that does not audit is kept")
+			}
+			if last, _, _ := runners[0].auditing.state(); last == nil {
+				t.Error("the result of the daemon that audits is not kept")
+			}
+		}
+		if n := audits.Load(); n != 4 {
+			t.Errorf("%d audits: one that was asked for, and three in three hours", n)
 		}
 		for _, stop := range []func() error{stopOther, stop} {
 			if err := stop(); err != nil {
