@@ -135,3 +135,26 @@ func TestReceiptsOfTypedIDs(t *testing.T) {
 		}
 	})
 }
+
+// The server takes text for equal that differs in spaces at its end; a consumer does not.
+func TestAReceiptIsForTheSameBytes(t *testing.T) {
+	onServers(t, func(t *testing.T, srv server) {
+		cfg, src := srv.published(t, 1)
+		db := open(t, cfg.DSN)
+		for _, text := range []string{`UPDATE outbox SET id = 'cmd '`, `INSERT INTO connectd_receipt (command_id) VALUES ('cmd')`} {
+			_, err := db.Exec(text)
+			must(t, err)
+		}
+		r := anHour
+		r.RequireReceipt = true
+		req := core.CleanRequest{Owner: "one", Retention: r, Limit: 100}
+		if c, err := src.Clean(t.Context(), req); err != nil || c.Removed[core.Published] != 0 || c.Left != 1 {
+			t.Errorf("with another command's receipt: %+v, %v", c, err)
+		}
+		_, err := db.Exec(`UPDATE connectd_receipt SET command_id = 'cmd '`)
+		must(t, err)
+		if c, err := src.Clean(t.Context(), req); err != nil || c.Removed[core.Published] != 1 {
+			t.Errorf("with its own: %+v, %v", c, err)
+		}
+	})
+}

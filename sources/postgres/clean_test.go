@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -172,10 +173,13 @@ func TestThePlanOfTheCleaner(t *testing.T) {
 				conn := planner(t, cfg.DSN, mode)
 				survey, removal := src.CleanTexts()
 				for text, args := range map[string][]string{
-					survey:  {"'outbox'", "10", "0", "100", "true"},
+					survey:  {"'outbox'", "10", "1000", "100", "true"},
 					removal: {"'outbox'", "'one'", "'{1,2,3}'", "'{published,published,dead}'", "'{1,1,1}'"},
 				} {
 					plan := prepared(t, conn, text, args)
+					if text == survey && !regexp.MustCompile(`Index Cond: .* <= `).MatchString(plan) {
+						t.Errorf("%s: rows behind the stretch are read:\n%s", mode, plan)
+					}
 					for line := range strings.Lines(plan) {
 						if strings.Contains(line, "Seq Scan") {
 							t.Errorf("%s: %s in\n%s", mode, line, plan)
@@ -187,5 +191,30 @@ func TestThePlanOfTheCleaner(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The ledger has a line for each day and state in the end, however many batches were cleaned.
+func TestTheLedgerStaysSmall(t *testing.T) {
+	schema := schemaOf(t)
+	cfg := postgres.Config{DSN: services.Postgres(t), Table: schema + ".outbox"}
+	initialise(t, cfg, postgres.InitOptions{Partitions: 1})
+	src := open(t, cfg)
+	if _, err := src.Acquire(t.Context(), "one", 1, time.Hour, false); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, `INSERT INTO `+cfg.Table+` (id, state, published_at) SELECT n, 'published', clock_timestamp() - interval '1 day' FROM generate_series(1, 20) n`)
+	for range 20 {
+		c, err := src.Clean(t.Context(), core.CleanRequest{Owner: "one", Retention: anHour, Limit: 1})
+		if err != nil || c.Removed[core.Published] != 1 {
+			t.Fatalf("%+v, %v", c, err)
+		}
+	}
+	if _, err := src.Heartbeat(t.Context(), "one", nil, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	lines, sum := ask[int](t, `SELECT count(*) FROM `+schema+`.connectd_ledger`), ask[int](t, `SELECT sum(count)::int FROM `+schema+`.connectd_ledger`)
+	if lines > 2 || sum != 20 { // 2 around midnight
+		t.Errorf("the ledger has %d lines and counts %d rows", lines, sum)
 	}
 }

@@ -40,7 +40,7 @@ func (src *Source) Heartbeat(ctx context.Context, owner string, info []byte, ttl
 		}
 		return err
 	})
-	if err == nil && src.deletePublished {
+	if err == nil {
 		err = src.sumLedger(ctx)
 	}
 	return pulse, err
