@@ -114,6 +114,7 @@ func Run(t *testing.T, h Harness) {
 		{"life", lifeTests},
 		{"clean", cleanTests},
 		{"receipts", receiptTests},
+		{"complete", completeTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, test := range group.tests {
