@@ -35,10 +35,10 @@ func TestAFetchBesideAHeldSnapshot(t *testing.T) {
 			first = last
 		}
 	}
-	if last > 2*first {
+	if last > first+20 {
 		t.Errorf("a fetch has touched %d pages at last, and %d at first", last, first)
 	}
-	if all < 2*last {
+	if all < last+60 {
 		t.Errorf("from the beginning it touches %d pages, and %d past the cursor: the snapshot holds nothing", all, last)
 	}
 	t.Logf("%d pages at first, %d at last, %d from the beginning", first, last, all)
