@@ -28,11 +28,17 @@ type Operator interface {
 	// Trace tells what is known of an id besides its row, which need not be there.
 	Trace(ctx context.Context, id string) (Trace, error)
 	// Retry turns a dead row into a pending, due one with attempts 0. ReleaseRow turns a held row into a pending one
-	// (Release is what a Source does to a lease). Skip settles a dead or held row as skipped. Each returns ErrNoRow, or a *StateError when the row was not in
-	// such a state; by names who did it, for the history.
-	Retry(ctx context.Context, id, by string) error
-	ReleaseRow(ctx context.Context, id, by string) error
-	Skip(ctx context.Context, id, by string) error
+	// (Release is what a Source does to a lease). Skip settles a dead or held row as skipped. Each returns ErrNoRow, or a
+	// *StateError when the row was not in such a state.
+	Retry(ctx context.Context, act Act) error
+	ReleaseRow(ctx context.Context, act Act) error
+	Skip(ctx context.Context, act Act) error
+	// Edit gives a dead row other content and makes it pending and due as Retry does, in one transaction in which what
+	// the row was is kept as a Revision. It returns what Retry returns, or a *ContentError when the row cannot have that
+	// content, and then nothing is changed. A held row may have been delivered, and is not edited.
+	Edit(ctx context.Context, act Act, edit Edit) error
+	// Revisions returns what the row with this id was before its edits, oldest first, or ErrNoRow.
+	Revisions(ctx context.Context, id string) ([]Revision, error)
 }
 
 // StateError says that a row is not in a state that allows the change.
@@ -75,8 +81,30 @@ type Filter struct {
 	State State
 	Key   string
 	Type  string
-	After int64 // seq, for paging
-	Limit int   // 0: 100
+	// Reason is text that last_error contains, to the letter.
+	Reason string
+	// Older and Newer bound the age: the time since created_at, by the database's clock. A row that was created exactly so
+	// long ago is both; one of which nobody knows when is neither.
+	Older, Newer time.Duration
+	After, UpTo  int64 // After < seq <= UpTo; UpTo 0 is the table's end
+	Limit        int   // 0: 100
+}
+
+// ByAge says that the filter bounds the age.
+func (f Filter) ByAge() bool { return f.Older > 0 || f.Newer > 0 }
+
+// TakesAge says whether the filter's bounds of the age take a row.
+func (f Filter) TakesAge(created, now time.Time) bool {
+	age := now.Sub(created)
+	return !f.ByAge() || !created.IsZero() && (f.Older <= 0 || age >= f.Older) && (f.Newer <= 0 || age <= f.Newer)
+}
+
+// Most is how many rows are listed at most.
+func (f Filter) Most() int {
+	if f.Limit <= 0 {
+		return 100
+	}
+	return f.Limit
 }
 
 // RowInfo is a row as shown to people. Payload and Headers are set by Show only.

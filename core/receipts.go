@@ -10,7 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// Receipt is a consumer's word that it has done what a command says, or failed at it. There is one for each command
+// Receipt is a consumer's word that it has done what a command says, or failed at it. It comes from the consumer itself
+// or with a sink's outcome (Outcome.Completed). There is one for each command
 // and consumer. The first that is done is final; a failed one may be replaced, and is no completion.
 type Receipt struct {
 	Command  string // the row's id

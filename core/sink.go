@@ -150,6 +150,9 @@ type Outcome struct {
 	Scope Scope
 	// Unknown, with Retryable, says that the record may have taken effect all the same.
 	Unknown bool
+	// Completed, with Delivered, says that the destination's answer means more than that it has the record: what the
+	// command says is done. The engine then stores a receipt. It is for sinks whose operator has said so in their settings.
+	Completed bool
 	// RetryAfter is a lower bound for the next try; zero leaves it to the engine.
 	RetryAfter time.Duration
 	// Code is a short stable word for the failure, Message a sentence for people without secrets.

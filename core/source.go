@@ -186,6 +186,10 @@ type Settlement struct {
 	Delay time.Duration
 	// Failure is set for everything but a delivery: it becomes last_error and one row of the attempt history.
 	Failure *Failure
+	// Receipt, if not empty, is the consumer in whose name a receipt with status done is stored with a delivery, in the
+	// same transaction and only if this settlement is written. One that the consumer has for the command already stays as
+	// it is, whatever its status. Receipt.Check has no objection to it.
+	Receipt string
 }
 
 // Failure is what went wrong with one send, or kept it from happening, for people.

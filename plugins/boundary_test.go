@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -106,7 +107,9 @@ func TestABatchCrossesTheBoundary(t *testing.T) {
 		{Kind: core.Throttled, Scope: core.ScopeSink, RetryAfter: time.Minute},
 		{Kind: core.NotAttempted},
 		{},
+		{Kind: core.Delivered, Completed: true},
 		{Kind: core.Delivered},
+		{Kind: core.Delivered, Completed: true},
 	}
 	var batch []core.Record
 	for seed := uint64(0); len(batch) < len(answer); seed++ {
@@ -186,6 +189,10 @@ func TestAnAnswerMustAddUp(t *testing.T) {
 		"out of range":      {Delivered: 2, Exceptions: []*proto.Exception{exception(3)}},
 		"twice":             {Delivered: 1, Exceptions: []*proto.Exception{exception(1), exception(1)}},
 		"twice unspecified": {Delivered: 1, Exceptions: []*proto.Exception{{Index: 1}, {Index: 1}}},
+		"none so completed": {Delivered: 3, Completed: []uint32{3}},
+		"failed, completed": {Delivered: 2, Exceptions: []*proto.Exception{exception(1)}, Completed: []uint32{0, 1}},
+		"unknown completed": {Delivered: 2, Exceptions: []*proto.Exception{{Index: 1}}, Completed: []uint32{1}},
+		"completed twice":   {Delivered: 3, Completed: []uint32{1, 1}},
 	} {
 		outcomes, err := (&foreign{resp: resp}).client(t).Deliver(timeout(t), batch)
 		if err == nil || outcomes != nil || errors.Is(err, core.ErrNotSent) || errors.Is(err, core.ErrSinkDied) {
@@ -196,6 +203,27 @@ func TestAnAnswerMustAddUp(t *testing.T) {
 	outcomes, err := (&foreign{resp: later}).client(t).Deliver(timeout(t), batch)
 	if err != nil || outcomes[1].Kind != core.Unspecified || outcomes[1].Scope != core.ScopeDefault || outcomes[1].RetryAfter != maxRetryAfter {
 		t.Errorf("values of a later version: %+v %v", outcomes, err)
+	}
+}
+
+// TestOnlyASinkThatSaysSoCompletes: one that was built before there was the field does not.
+func TestOnlyASinkThatSaysSoCompletes(t *testing.T) {
+	batch := make([]core.Record, 2)
+	for _, completed := range [][]uint32{nil, {1}, {1, 0}} {
+		f := &foreign{resp: &proto.DeliverResponse{Delivered: 2, Completed: completed}}
+		outcomes, err := f.client(t).Deliver(timeout(t), batch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, o := range outcomes {
+			if o.Completed != slices.Contains(completed, uint32(i)) {
+				t.Errorf("completed %v: outcome %d is %+v", completed, i, o)
+			}
+		}
+	}
+	resp, err := toResponse(2, []core.Outcome{{Kind: core.Retryable, Completed: true}, {Completed: true}})
+	if err != nil || len(resp.GetCompleted()) != 0 {
+		t.Errorf("%v, %v", resp, err)
 	}
 }
 

@@ -27,6 +27,9 @@ func toResponse(records int, outcomes []core.Outcome) (*proto.DeliverResponse, e
 		o := &outcomes[i]
 		if o.Kind == core.Delivered {
 			resp.Delivered++
+			if o.Completed {
+				resp.Completed = append(resp.Completed, uint32(i))
+			}
 			continue
 		}
 		resp.Exceptions = append(resp.Exceptions, &proto.Exception{
@@ -62,6 +65,12 @@ func fromResponse(records int, resp *proto.DeliverResponse) ([]core.Outcome, err
 			return nil, fmt.Errorf("the answer names record %d twice", e.GetIndex())
 		}
 		*o = fromException(e) // never Delivered
+	}
+	for _, i := range resp.GetCompleted() {
+		if int64(i) >= int64(records) || outcomes[i].Kind != core.Delivered || outcomes[i].Completed {
+			return nil, fmt.Errorf("the answer calls record %d of %d completed, which is not delivered or was named before", i, records)
+		}
+		outcomes[i].Completed = true
 	}
 	return outcomes, nil
 }

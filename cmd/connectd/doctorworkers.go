@@ -74,7 +74,7 @@ func judgeReceipts(d *core.Diagnosis, c config.Connector) {
 		d.Fine("receipts", "there are some")
 	default:
 		d.Warn("receipts", "retention.require_receipt is on and no receipt is stored: until there are some, no published row is cleaned up",
-			"let the consumers write their receipts into connectd_receipt, or turn retention.require_receipt off")
+			"let the consumers write their receipts into connectd_receipt or send them to a daemon; where a webhook's 2xx says that the work is done set its receipt: on_2xx; or turn retention.require_receipt off")
 	}
 }
 

@@ -104,11 +104,11 @@ func changeRow(ctx context.Context, f found, verb, by string) error {
 	var err error
 	switch verb {
 	case "retry":
-		err = f.table.ops.Retry(ctx, f.row.ID, by)
+		err = f.table.ops.Retry(ctx, core.Act{ID: f.row.ID, By: by})
 	case "skip":
-		err = f.table.ops.Skip(ctx, f.row.ID, by)
+		err = f.table.ops.Skip(ctx, core.Act{ID: f.row.ID, By: by})
 	case "release":
-		err = f.table.ops.ReleaseRow(ctx, f.row.ID, by)
+		err = f.table.ops.ReleaseRow(ctx, core.Act{ID: f.row.ID, By: by})
 	}
 	var wrong *core.StateError
 	switch {

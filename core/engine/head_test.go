@@ -151,7 +151,7 @@ func TestAWorkerThatDiesDuringTheLastAttemptLeavesNothingStuck(t *testing.T) {
 					t.Errorf("%d attempts, %d deliveries, want %d and 4", a.Attempts, a.Deliveries, want)
 				}
 				if next.State == core.Pending {
-					if err := w.source.Skip(t.Context(), "a", "person"); err != nil {
+					if err := w.source.Skip(t.Context(), core.Act{ID: "a", By: "person"}); err != nil {
 						t.Fatal(err)
 					}
 					w.wait(15*time.Second, "the key goes on", func() bool { return w.row("next").State == core.Published })

@@ -50,7 +50,7 @@ func (m *machine) judgeOutcome(b *batch, e *entry, o core.Outcome, now time.Dura
 	case o.Kind == core.Delivered:
 		return verdict{write: true, leaves: true, settlement: core.Settlement{
 			Seq: e.row.Record.Seq, Deliveries: e.row.Deliveries, State: core.Published,
-			Attempts: e.row.Attempts, Crashes: e.row.Crashes,
+			Attempts: e.row.Attempts, Crashes: e.row.Crashes, Receipt: m.receipt(e, o),
 		}}
 	case o.Kind == core.NotAttempted:
 		return verdict{}
@@ -72,6 +72,16 @@ func (m *machine) judgeOutcome(b *batch, e *entry, o core.Outcome, now time.Dura
 	default:
 		return m.retry(b, e, o, now)
 	}
+}
+
+// receipt is the consumer of a delivered record that the sink calls completed: the connector. There is none for an id that a
+// receipt cannot have, which must not keep the delivery from being written.
+func (m *machine) receipt(e *entry, o core.Outcome) string {
+	r := core.Receipt{Command: e.row.Record.ID, Consumer: m.name, Status: core.ReceiptDone}
+	if !o.Completed || r.Check() != nil {
+		return ""
+	}
+	return m.name
 }
 
 // uncertain is the verdict on a row that may or may not have been sent: the next send must know of this one.

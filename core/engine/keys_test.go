@@ -149,7 +149,7 @@ func TestAPersonsChangeDuringAReadingFromTheStartIsSeenSoon(t *testing.T) {
 		before := f.count("blocking")
 		w.wait(3*time.Minute, "a reading from the start", func() bool { return f.count("blocking") > before })
 		time.Sleep(time.Second)
-		if err := w.source.Skip(t.Context(), "bad", "person"); err != nil {
+		if err := w.source.Skip(t.Context(), core.Act{ID: "bad", By: "person"}); err != nil {
 			t.Fatal(err)
 		}
 		w.wait(40*time.Second, "next published", func() bool { return w.row("next").State == core.Published })

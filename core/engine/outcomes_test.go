@@ -146,7 +146,7 @@ func TestOnDead(t *testing.T) {
 			if s := w.row("next").State; s != core.Pending {
 				t.Fatalf("next is %s behind a dead row", s)
 			}
-			if err := w.source.Skip(t.Context(), "bad", "person"); err != nil {
+			if err := w.source.Skip(t.Context(), core.Act{ID: "bad", By: "person"}); err != nil {
 				t.Fatal(err)
 			}
 			w.wait(15*time.Second, "next published after the skip", func() bool { return w.row("next").State == core.Published })

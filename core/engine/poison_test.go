@@ -75,7 +75,7 @@ func TestARetriedKillerIsBuriedByOneCrash(t *testing.T) {
 		dead := func() bool { return w.row("kill").State == core.Dead }
 		w.wait(10*time.Minute, "the killer dead", dead)
 		for n := 1; n <= 3; n++ {
-			if err := w.source.Retry(t.Context(), "kill", "ops"); err != nil {
+			if err := w.source.Retry(t.Context(), core.Act{ID: "kill", By: "ops"}); err != nil {
 				t.Fatal(err)
 			}
 			w.wait(2*time.Minute, "the killer dead again", dead)
@@ -205,7 +205,7 @@ func TestManyRetriedKillersDoNotGoWithASinkThatDiesOnEverything(t *testing.T) {
 		})
 		w.sink.Before(memory.Fail(fmt.Errorf("exit status 2: %w", core.ErrSinkDied)))
 		for n := range killers {
-			if err := w.source.Retry(t.Context(), fmt.Sprint("kill-", n), "ops"); err != nil {
+			if err := w.source.Retry(t.Context(), core.Act{ID: fmt.Sprint("kill-", n), By: "ops"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -287,7 +287,7 @@ func TestG6HoldPutsUncertainRowsBeforeAPerson(t *testing.T) {
 		if sent := w.sent(); sent["a"] > 0 {
 			t.Error("a held row was sent again")
 		}
-		if err := w.source.ReleaseRow(t.Context(), "a", "person"); err != nil {
+		if err := w.source.ReleaseRow(t.Context(), core.Act{ID: "a", By: "person"}); err != nil {
 			t.Fatal(err)
 		}
 		w.publishAll(15 * time.Second)

@@ -1,11 +1,13 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/memory"
 )
 
 // history is what really happened to a row, which nobody in the simulated world knows.
@@ -229,7 +231,31 @@ func (s *sim) checkEnd() error {
 			s.fail("row %d counts %d attempts after %d failures", id.seq, row.Attempts, h.answers)
 		}
 	}
+	for n, table := range s.tables {
+		s.checkReceipts(n, table)
+	}
 	return s.violation
+}
+
+// checkReceipts holds that the rows that were completed have a receipt, and no others.
+func (s *sim) checkReceipts(n int, table *memory.Source) {
+	list, err := table.Receipts(context.Background(), core.ReceiptFilter{Limit: len(s.rows) + 1})
+	if err != nil {
+		s.fail("receipts: %v", err)
+	}
+	has := map[string]bool{}
+	for _, r := range list {
+		has[r.Command] = true
+	}
+	for id, h := range s.rows {
+		if id.table != n {
+			continue
+		}
+		row, _ := table.Row(id.seq)
+		if want := row.State == core.Published && completes(id.seq); has[h.id] != want {
+			s.fail("G8: row %d is %s and has a receipt: %v", id.seq, row.State, has[h.id])
+		}
+	}
 }
 
 // atRest reports I11: each row is at an end, or behind a row that blocks its key.

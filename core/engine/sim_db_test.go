@@ -209,12 +209,12 @@ func (s *sim) operate() {
 	ctx := context.Background()
 	switch {
 	case s.chance(0.3):
-		_ = t.Skip(ctx, least.ID, "person")
+		_ = t.Skip(ctx, core.Act{ID: least.ID, By: "person"})
 	case least.State == core.Dead:
-		_ = t.Retry(ctx, least.ID, "person")
+		_ = t.Retry(ctx, core.Act{ID: least.ID, By: "person"})
 		h.retried, h.answers = true, 0
 	default:
-		_ = t.ReleaseRow(ctx, least.ID, "person")
+		_ = t.ReleaseRow(ctx, core.Act{ID: least.ID, By: "person"})
 		h.released = true
 	}
 }

@@ -69,6 +69,6 @@ func (d Dialect) IsRelayTable(name string) bool {
 // RelayTables are the names of the tables that stand beside outbox tables.
 func RelayTables() []string {
 	return []string{
-		"connectd_outbox", "connectd_lease", "connectd_worker", "connectd_inflight", "connectd_attempt", "connectd_receipt", "connectd_cleaned", "connectd_ledger",
+		"connectd_outbox", "connectd_lease", "connectd_worker", "connectd_inflight", "connectd_attempt", "connectd_revision", "connectd_receipt", "connectd_cleaned", "connectd_ledger",
 	}
 }

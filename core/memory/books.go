@@ -65,6 +65,21 @@ func (s *Source) since(r *row) time.Duration {
 	return s.now().Sub(at)
 }
 
+// complete stores a receipt for a row that was just settled, unless the consumer has one. A row that is gone with its
+// settlement is known as cleaned.
+func (s *Source) complete(r *row, consumer string) {
+	id := r.rec.ID
+	if s.receipts[id] == nil {
+		s.receipts[id] = map[string]core.Receipt{}
+	}
+	if _, has := s.receipts[id][consumer]; !has {
+		s.receipts[id][consumer] = core.Receipt{Command: id, Consumer: consumer, Status: core.ReceiptDone, At: s.now().UTC()}
+	}
+	if s.bySeq[r.seq] == nil {
+		s.cleaned[id] = s.now()
+	}
+}
+
 func (s *Source) completed(id string) bool {
 	for _, r := range s.receipts[id] {
 		if r.Status == core.ReceiptDone {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/connectd/connectd/core"
@@ -50,15 +51,13 @@ func (s *Source) List(ctx context.Context, f core.Filter) ([]core.RowInfo, error
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	limit := f.Limit
-	if limit == 0 {
-		limit = 100
-	}
+	now := s.now()
 	rows := slices.DeleteFunc(s.Rows(), func(r core.RowInfo) bool {
 		return r.Seq <= f.After || (f.State != "" && r.State != f.State) ||
-			(f.Key != "" && (!r.Keyed || r.Key != f.Key)) || (f.Type != "" && r.Type != f.Type)
+			(f.UpTo != 0 && r.Seq > f.UpTo) || (f.Key != "" && (!r.Keyed || r.Key != f.Key)) || (f.Type != "" && r.Type != f.Type) ||
+			!strings.Contains(r.LastError, f.Reason) || !f.TakesAge(r.CreatedAt, now)
 	})
-	return rows[:min(limit, len(rows))], nil
+	return rows[:min(f.Most(), len(rows))], nil
 }
 
 // Show returns one row with its history, oldest first.
@@ -113,24 +112,63 @@ func (s *Source) Leases(ctx context.Context) ([]core.LeaseInfo, error) {
 }
 
 // Retry makes a dead row pending and due, with no attempts.
-func (s *Source) Retry(ctx context.Context, id, by string) error {
-	return s.change(ctx, id, by, "retry", "dead", func(r *row) {
-		s.resume(r)
-		r.attempts, r.available, r.failingSince = 0, time.Time{}, time.Time{}
-	}, core.Dead)
+func (s *Source) Retry(ctx context.Context, act core.Act) error {
+	return s.change(ctx, act, "retry", "dead", s.again, core.Dead)
 }
 
 // ReleaseRow makes a held row pending.
-func (s *Source) ReleaseRow(ctx context.Context, id, by string) error {
-	return s.change(ctx, id, by, "release", "held", s.resume, core.Held)
+func (s *Source) ReleaseRow(ctx context.Context, act core.Act) error {
+	return s.change(ctx, act, "release", "held", func(r *row) error { s.resume(r); return nil }, core.Held)
 }
 
 // Skip settles a dead or held row as skipped.
-func (s *Source) Skip(ctx context.Context, id, by string) error {
-	return s.change(ctx, id, by, "skip", "dead or held", func(r *row) {
+func (s *Source) Skip(ctx context.Context, act core.Act) error {
+	return s.change(ctx, act, "skip", "dead or held", func(r *row) error {
 		r.state = core.Skipped
 		delete(s.parts[r.part].stopped, r.seq)
+		return nil
 	}, core.Dead, core.Held)
+}
+
+// Edit gives a dead row other content and makes it pending.
+func (s *Source) Edit(ctx context.Context, act core.Act, edit core.Edit) error {
+	if err := edit.Check(act.ID); err != nil {
+		return err
+	}
+	return s.change(ctx, act, "edit", "dead", func(r *row) error {
+		if len(r.revisions) >= core.MaxRevisions {
+			return core.TooManyRevisions(act.ID)
+		}
+		r.revisions = append(r.revisions, core.Revision{At: s.now().UTC(), By: core.CleanText(act.By), Why: core.CleanText(act.Why), Payload: r.rec.Payload, Headers: r.headers})
+		if edit.Payload != nil {
+			r.rec.Payload = slices.Clone(edit.Payload)
+		}
+		if edit.Headers != nil {
+			r.headers = *edit.Headers
+			r.judge()
+		}
+		return s.again(r)
+	}, core.Dead)
+}
+
+// Revisions returns what a row was before its edits.
+func (s *Source) Revisions(ctx context.Context, id string) ([]core.Revision, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.byID[id]
+	if r == nil {
+		return nil, core.ErrNoRow
+	}
+	return slices.Clone(r.revisions), nil
+}
+
+func (s *Source) again(r *row) error {
+	s.resume(r)
+	r.attempts, r.available, r.failingSince = 0, time.Time{}, time.Time{}
+	return nil
 }
 
 func (s *Source) resume(r *row) {
@@ -138,21 +176,23 @@ func (s *Source) resume(r *row) {
 	s.enqueue(r)
 }
 
-func (s *Source) change(ctx context.Context, id, by, verb, want string, apply func(*row), from ...core.State) error {
+func (s *Source) change(ctx context.Context, act core.Act, verb, want string, apply func(*row) error, from ...core.State) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.byID[id]
+	r := s.byID[act.ID]
 	if r == nil {
 		return core.ErrNoRow
 	}
 	if !slices.Contains(from, r.state) {
-		return &core.StateError{ID: id, State: r.state, Want: want}
+		return &core.StateError{ID: act.ID, State: r.state, Want: want}
 	}
-	apply(r)
-	r.note(core.Attempt{At: s.now().UTC(), Deliveries: r.deliveries, Code: verb, By: by})
+	if err := apply(r); err != nil {
+		return err
+	}
+	r.note(core.Attempt{At: s.now().UTC(), Deliveries: r.deliveries, Code: verb, Message: core.CleanText(act.Why), By: act.By})
 	s.changes++
 	return nil
 }

@@ -168,4 +168,7 @@ func (s *Source) settle(owner string, c *core.Settlement) {
 	if c.State != core.Pending {
 		s.leave(r, c.State)
 	}
+	if c.State == core.Published && c.Receipt != "" {
+		s.complete(r, c.Receipt)
+	}
 }

@@ -73,6 +73,7 @@ type row struct {
 	failingSince time.Time
 	publishedAt  time.Time
 	history      []core.Attempt
+	revisions    []core.Revision
 }
 
 type worker struct {

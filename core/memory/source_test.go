@@ -107,7 +107,7 @@ func TestASettledRowMayBecomePendingAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"c", "a"} {
-		if err := s.Retry(t.Context(), id, "ops"); err != nil {
+		if err := s.Retry(t.Context(), core.Act{ID: id, By: "ops"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -115,7 +115,7 @@ func TestASettledRowMayBecomePendingAgain(t *testing.T) {
 		t.Errorf("read %q, want ac", ids(page.Rows))
 	}
 	var state *core.StateError
-	if err := s.Retry(t.Context(), "a", "ops"); !errors.As(err, &state) || state.State != core.Pending {
+	if err := s.Retry(t.Context(), core.Act{ID: "a", By: "ops"}); !errors.As(err, &state) || state.State != core.Pending {
 		t.Errorf("retry of a pending row: %v", err)
 	}
 }

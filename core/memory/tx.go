@@ -104,16 +104,22 @@ func (s *Source) newRow(seq int64, in Row) *row {
 			Payload: slices.Clone(in.Payload), CreatedAt: s.now().UTC(), Seq: seq,
 		},
 	}
+	r.judge()
+	return r
+}
+
+// judge reads the headers and says whether the row is fit to be sent.
+func (r *row) judge() {
+	r.invalid = ""
 	var err error
-	if r.rec.Headers, err = core.ParseHeaders([]byte(in.Headers)); err != nil {
+	if r.rec.Headers, err = core.ParseHeaders([]byte(r.headers)); err != nil {
 		r.invalid = err.Error()
 	}
-	for _, f := range []struct{ name, text string }{{"id", in.ID}, {"key", in.Key}, {"route", in.Route}, {"type", in.Type}} {
+	for _, f := range []struct{ name, text string }{{"id", r.rec.ID}, {"key", r.rec.Key}, {"route", r.rec.Route}, {"type", r.rec.Type}} {
 		if !utf8.ValidString(f.text) {
 			r.invalid = f.name + " is not UTF-8"
 		}
 	}
-	return r
 }
 
 // partOf hashes the key, or the id when there is no key.

@@ -826,9 +826,13 @@ func (x *Header) GetValue() string {
 // delivered plus the number of exceptions must equal the number of records, and each index may be listed once; else
 // the host takes the whole call as unknown.
 type DeliverResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Delivered     uint32                 `protobuf:"varint,1,opt,name=delivered,proto3" json:"delivered,omitempty"`
-	Exceptions    []*Exception           `protobuf:"bytes,2,rep,name=exceptions,proto3" json:"exceptions,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Delivered  uint32                 `protobuf:"varint,1,opt,name=delivered,proto3" json:"delivered,omitempty"`
+	Exceptions []*Exception           `protobuf:"bytes,2,rep,name=exceptions,proto3" json:"exceptions,omitempty"`
+	// completed are the indexes of delivered records of which the destination said more than that it has them: what the
+	// command says is done. The host stores a receipt for each. Leave it empty unless the settings ask for it. Each index may
+	// be listed once, and none that has an exception.
+	Completed     []uint32 `protobuf:"varint,3,rep,packed,name=completed,proto3" json:"completed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -873,6 +877,13 @@ func (x *DeliverResponse) GetDelivered() uint32 {
 func (x *DeliverResponse) GetExceptions() []*Exception {
 	if x != nil {
 		return x.Exceptions
+	}
+	return nil
+}
+
+func (x *DeliverResponse) GetCompleted() []uint32 {
+	if x != nil {
+		return x.Completed
 	}
 	return nil
 }
@@ -1172,12 +1183,13 @@ const file_sink_proto_rawDesc = "" +
 	"\b_payload\"2\n" +
 	"\x06Header\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"l\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\x8a\x01\n" +
 	"\x0fDeliverResponse\x12\x1c\n" +
 	"\tdelivered\x18\x01 \x01(\rR\tdelivered\x12;\n" +
 	"\n" +
 	"exceptions\x18\x02 \x03(\v2\x1b.connectd.sink.v1.ExceptionR\n" +
-	"exceptions\"\xf3\x01\n" +
+	"exceptions\x12\x1c\n" +
+	"\tcompleted\x18\x03 \x03(\rR\tcompleted\"\xf3\x01\n" +
 	"\tException\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\rR\x05index\x123\n" +
 	"\aoutcome\x18\x02 \x01(\x0e2\x19.connectd.sink.v1.OutcomeR\aoutcome\x12-\n" +

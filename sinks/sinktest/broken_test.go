@@ -460,6 +460,9 @@ var broken = map[string]breakage{
 			return nil
 		}
 	}},
+	"calls records completed that nobody asked it to": {"batch/one", "completed: true", outcomesOf(func(_ []core.Record, o []core.Outcome) []core.Outcome {
+		return slices.Repeat([]core.Outcome{{Kind: core.Delivered, Completed: true}}, len(o))
+	})},
 	"fails without a reason": {"outage/deliver", "without saying why", func(s *twisted, m *memory.Sink) {
 		s.deliver = func(ctx context.Context, batch []core.Record) ([]core.Outcome, error) {
 			o, err := m.Deliver(ctx, batch)
@@ -540,6 +543,35 @@ func TestSkipsAreSaid(t *testing.T) {
 		})
 		if r.Failed() || r.skipped && r.report() == "" {
 			t.Errorf("%s: failed %v, skipped %v: %s", c.name, r.Failed(), r.skipped, r.report())
+		}
+	}
+}
+
+// TestCompletes wants each delivered record of a harness that says so to be completed, and no other.
+func TestCompletes(t *testing.T) {
+	for name, c := range map[string]struct {
+		delivered, refused bool
+		says               string
+	}{
+		"all that are delivered": {true, false, ""},
+		"none":                   {false, false, "delivered and completed: false"},
+		"also what is refused":   {true, true, "permanent and completed: true"},
+	} {
+		r := trialRun(t, check{"refused/places", checkRefusedPlaces}, func(t testing.TB) Harness {
+			h := memoryHarness(t)
+			m := h.Sink.(*memory.Sink)
+			s := &twisted{Sink: m}
+			outcomesOf(func(_ []core.Record, o []core.Outcome) []core.Outcome {
+				for i := range o {
+					o[i].Completed = o[i].Kind == core.Delivered && c.delivered || o[i].Kind != core.Delivered && c.refused
+				}
+				return o
+			})(s, m)
+			h.Sink, h.Completes = s, true
+			return h
+		})
+		if r.Failed() != (c.says != "") || !strings.Contains(r.report(), c.says) {
+			t.Errorf("%s: failed %v, it says:\n%s", name, r.Failed(), r.report())
 		}
 	}
 }

@@ -35,6 +35,8 @@ type Harness struct {
 	Settings []byte
 	// Secrets are values in Settings that must never be shown in a diagnostic, an error or an outcome.
 	Secrets []string
+	// Completes says that with these Settings each delivered record is a completed command; else none may be.
+	Completes bool
 	// BadSettings are settings the sink must refuse.
 	BadSettings []BadSettings
 	// Received returns everything that is at the destination, in the order of arrival, repetitions included. It must

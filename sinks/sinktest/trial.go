@@ -137,6 +137,8 @@ func (c *trial) sane(i int, o core.Outcome) {
 		c.Errorf("outcome %d has no valid scope (%d)", i, o.Scope)
 	case o.Unknown && o.Kind != core.Retryable:
 		c.Errorf("outcome %d is %v and unknown; only retryable can be unknown", i, o.Kind)
+	case o.Completed != (o.Kind == core.Delivered && c.Completes):
+		c.Errorf("outcome %d is %v and completed: %v; the harness has Completes: %v", i, o.Kind, o.Completed, c.Completes)
 	case o.RetryAfter < 0:
 		c.Errorf("outcome %d is to be retried after %v", i, o.RetryAfter)
 	case o.Kind != core.Delivered && o.Kind != core.NotAttempted && (o.Code == "" || o.Message == ""):

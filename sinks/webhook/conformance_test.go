@@ -33,7 +33,11 @@ func TestConformance(t *testing.T) { sinktest.Run(t, inProcess(oneReceiver)) }
 
 func TestConformanceAsProcess(t *testing.T) {
 	program := sinktest.Program{Path: os.Args[0], Args: []string{serveArg}, Env: []string{"GORACE=atexit_sleep_ms=0 halt_on_error=1"}}
-	sinktest.Binary(t, program, oneReceiver)
+	sinktest.Binary(t, program, func(t testing.TB) sinktest.Harness {
+		h, _ := harness(t)
+		h.Settings, h.Completes = merged(t, h.Settings, `{"receipt": "on_2xx"}`), true
+		return h
+	})
 }
 
 // One receiver out of many that rows might name.

@@ -97,7 +97,7 @@ func (j *judge) answer(m *message, status int, header http.Header, body []byte) 
 		if j.config.perRow() && status != http.StatusNoContent {
 			return j.perRow(m, status, body)
 		}
-		return verdict{outcome: core.Outcome{Kind: core.Delivered}}
+		return verdict{outcome: j.delivered(status)}
 	}
 	meant := j.meaning(status)
 	wait, asked := retryAfter(header, j.now())

@@ -38,7 +38,7 @@ func (j *judge) perRow(m *message, status int, body []byte) verdict {
 // rowOutcome is what a row's own status means. It is about that row, whatever it says.
 func (j *judge) rowOutcome(status int) core.Outcome {
 	if status != http.StatusMultiStatus && j.succeeded(status) {
-		return core.Outcome{Kind: core.Delivered}
+		return j.delivered(status)
 	}
 	meant := j.meaning(status)
 	return core.Outcome{

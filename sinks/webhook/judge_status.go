@@ -30,6 +30,13 @@ func (j *judge) succeeded(status int) bool {
 	return status/100 == 2 && (status != http.StatusMultiStatus || j.config.perRow())
 }
 
+// delivered is the outcome of a record whose status is a success. Only one of 2xx, whatever success_status adds, says that
+// the work is done, and a 207 does not say of what.
+func (j *judge) delivered(status int) core.Outcome {
+	done := status/100 == 2 && status != http.StatusMultiStatus
+	return core.Outcome{Kind: core.Delivered, Completed: done && j.config.Receipt == receiptOn2xx}
+}
+
 // meaning is that of a status which is no success: what the settings say, or what is usual.
 func (j *judge) meaning(status int) meaning {
 	usual := usualMeaning(status)

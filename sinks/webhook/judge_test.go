@@ -180,6 +180,58 @@ func TestStatusLists(t *testing.T) {
 	}
 }
 
+// TestReceipts: only where the settings say so an answer completes what it delivers, and only one of 2xx.
+func TestReceipts(t *testing.T) {
+	const on = `,"receipt":"on_2xx"`
+	for _, c := range []struct {
+		settings string
+		status   int
+		want     string // of each row: c completed, d delivered, - neither
+	}{
+		{"", 200, "dd"},
+		{`,"receipt":"none"`, 204, "dd"},
+		{on, 200, "cc"},
+		{on, 201, "cc"},
+		{on, 202, "cc"},
+		{on, 299, "cc"},
+		{on, 207, "--"},
+		{on, 302, "--"},
+		{on, 409, "--"},
+		{on, 422, "--"},
+		{on, 429, "--"},
+		{on, 500, "--"},
+		{on + `,"success_status":["2xx","409"]`, 200, "cc"},
+		{on + `,"success_status":["2xx","409"]`, 409, "dd"},
+		{on + `,"success_status":["2xx","409"]`, 207, "dd"}, // taken, and nobody says which row
+		{on + `,"success_status":[202]`, 200, "--"},
+		{on + `,"batch":{"per_row_results":""}`, 200, "c-"},
+		{on + `,"batch":{"per_row_results":""}`, 207, "c-"},
+		{on + `,"batch":{"per_row_results":""}`, 204, "cc"},
+		{on + `,"batch":{"per_row_results":""},"success_status":["2xx","409"]`, 207, "cd"},
+	} {
+		j := judging(t, c.settings)
+		v := j.answer(messageOf(2), c.status, http.Header{}, []byte(`[{"id":"c-0","status":200},{"id":"c-1","status":409}]`))
+		outcomes := v.perRecord
+		if outcomes == nil {
+			outcomes = []core.Outcome{v.outcome, v.outcome}
+		}
+		got := ""
+		for _, o := range outcomes {
+			switch {
+			case o.Kind == core.Delivered && o.Completed:
+				got += "c"
+			case o.Kind == core.Delivered:
+				got += "d"
+			case !o.Completed:
+				got += "-"
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: %d gives %s, want %s", c.settings, c.status, got, c.want)
+		}
+	}
+}
+
 func TestAbortHeader(t *testing.T) {
 	h := http.Header{"Webhook-Delivery": {"Abort-Message"}}
 	for settings, want := range map[string]string{``: "retryable trouble", `,"abort_header":true`: "permanent"} {

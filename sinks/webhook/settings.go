@@ -50,6 +50,7 @@ type config struct {
 	RateLimit       *rateLimit        `json:"rate_limit" doc:"per scheme, host and port; absent: none"`
 	Breaker         *breaker          `json:"breaker" doc:"when an endpoint is left alone, for a host with {fields}"`
 	SuccessStatus   statuses          `json:"success_status" max:"64" doc:"answers that mean delivered; default 2xx"`
+	Receipt         string            `json:"receipt" default:"none" enum:"none,on_2xx" doc:"on_2xx: an answer of 2xx says that the work is done, and is stored as a receipt of the connector"`
 	RetryStatus     statuses          `json:"retry_status" max:"64" doc:"answers that are tried again"`
 	PermanentStatus statuses          `json:"permanent_status" max:"64" doc:"answers that bury the record"`
 	ThrottleStatus  statuses          `json:"throttle_status" max:"64" doc:"answers that mean: later"`
@@ -140,6 +141,9 @@ type capture struct {
 	Bytes   settings.Bytes `json:"bytes" default:"1KiB" min:"0" max:"1KiB" doc:"of the body"`
 	Headers []string       `json:"headers" max:"8" doc:"headers of the answer, such as x-request-id"`
 }
+
+// receiptOn2xx is a value of receipt.
+const receiptOn2xx = "on_2xx"
 
 // The values of follow_redirects.
 const (

@@ -31,6 +31,8 @@ func (k *checker) statuses(c *config) {
 			at := fmt.Sprintf("/%s/%d", a.name, n)
 			if a.name == "success_status" && (r.first < 200 || r.last >= 300 && r.first < 400) {
 				k.Wrong(at, "must not have 1xx or 3xx: such an answer says that nothing was taken")
+			} else if a.name == "success_status" && c.Receipt == receiptOn2xx && r.last >= 300 {
+				k.Warn(at, "has answers that give no receipt: that is for 2xx only, so with retention.require_receipt these rows wait for the consumer's own")
 			}
 			for _, b := range lists[:i] {
 				k.WrongIf(b.list.meets(r), at, "has a status that is in %s too", b.name)

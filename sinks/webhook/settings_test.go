@@ -216,15 +216,19 @@ func TestSettings(t *testing.T) {
 
 		// statuses
 		`{` + url + `,"success_status":["2xx","409"],"retry_status":["404"],"permanent_status":["410-419"],"throttle_status":["420"]}`: "",
-		`{` + url + `,"success_status":["302"]}`:                              "/success_status/0 3xx",
-		`{` + url + `,"success_status":["1xx"]}`:                              "/success_status/0 1xx",
-		`{` + url + `,"success_status":["2xx-3xx"]}`:                          "/success_status/0 status codes",
-		`{` + url + `,"retry_status":["500-400"]}`:                            "/retry_status/0 status codes",
-		`{` + url + `,"success_status":[200,"202"],"retry_status":[404]}`:     "",
-		`{` + url + `,"retry_status":[99]}`:                                   "/retry_status/0 status codes",
-		`{` + url + `,"retry_status":["99"]}`:                                 "/retry_status/0 status codes",
-		`{` + url + `,"retry_status":["404"],"permanent_status":["400-410"]}`: "/permanent_status/0 in retry_status too",
-		`{` + url + `,"permanent_status":["4xx"],"throttle_status":["429"]}`:  "/throttle_status/0 in permanent_status too",
+		`{` + url + `,"success_status":["2xx","409"],"receipt":"on_2xx"}`:                                                              "warn /success_status/1 no receipt",
+		`{` + url + `,"success_status":["200-204"],"receipt":"on_2xx"}`:                                                                "",
+		`{` + url + `,"success_status":["409"],"receipt":"none"}`:                                                                      "",
+		`{` + url + `,"receipt":"always"}`:                                                                                             "/receipt on_2xx",
+		`{` + url + `,"success_status":["302"]}`:                                                                                       "/success_status/0 3xx",
+		`{` + url + `,"success_status":["1xx"]}`:                                                                                       "/success_status/0 1xx",
+		`{` + url + `,"success_status":["2xx-3xx"]}`:                                                                                   "/success_status/0 status codes",
+		`{` + url + `,"retry_status":["500-400"]}`:                                                                                     "/retry_status/0 status codes",
+		`{` + url + `,"success_status":[200,"202"],"retry_status":[404]}`:                                                              "",
+		`{` + url + `,"retry_status":[99]}`:                                                                                            "/retry_status/0 status codes",
+		`{` + url + `,"retry_status":["99"]}`:                                                                                          "/retry_status/0 status codes",
+		`{` + url + `,"retry_status":["404"],"permanent_status":["400-410"]}`:                                                          "/permanent_status/0 in retry_status too",
+		`{` + url + `,"permanent_status":["4xx"],"throttle_status":["429"]}`:                                                           "/throttle_status/0 in permanent_status too",
 	} {
 		checkDiagnostics(t, settings, want)
 	}

@@ -169,6 +169,7 @@ func (src *Source) removeRows(ctx context.Context, tx *sql.Tx, seqs []int64) err
 			` AND (SELECT 1 FROM (SELECT command_id connectd_command FROM {receipt}) r WHERE connectd_command = ` + command + ` LIMIT 1) = 1
 			ON DUPLICATE KEY UPDATE {cleaned}.at = {now}`, nil},
 		{"remove rows", `DELETE {table} FROM (` + strings.Join(numbers, ` UNION ALL `) + `) v STRAIGHT_JOIN ` + bySeq + ` ON {order} = connectd_seq`, nil},
+		{"remove their revisions", `DELETE FROM {revision} WHERE tbl = ? AND seq IN ` + list(seqs), []any{src.s.table.name}},
 		{"remove their history", `DELETE FROM {attempt} WHERE tbl = ? AND seq IN ` + list(seqs), []any{src.s.table.name}},
 	} {
 		if _, err := tx.ExecContext(ctx, src.text.fill(st.text), st.args...); err != nil {

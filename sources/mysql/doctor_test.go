@@ -41,7 +41,7 @@ func TestDoctorOfASoundTable(t *testing.T) {
 				sums := func() string {
 					var all []string
 					db := open(t, cfg.DSN)
-					rows, err := db.Query(`CHECKSUM TABLE outbox, connectd_outbox, connectd_lease, connectd_worker, connectd_inflight, connectd_attempt, connectd_ledger, connectd_receipt, connectd_cleaned EXTENDED`)
+					rows, err := db.Query(`CHECKSUM TABLE outbox, connectd_outbox, connectd_lease, connectd_worker, connectd_inflight, connectd_attempt, connectd_revision, connectd_ledger, connectd_receipt, connectd_cleaned EXTENDED`)
 					must(t, err)
 					defer rows.Close()
 					for rows.Next() {
@@ -184,7 +184,7 @@ func TestDoctorOfTheRights(t *testing.T) {
 				}
 				srv.execute(t, owner, `REVOKE SELECT ON *.* FROM `+user)
 				f = sourcetest.WantFinding(t, mysql.Diagnose(t.Context(), cfg), core.Problem, "rights", "SELECT")
-				for _, table := range []string{"outbox", "connectd_outbox", "connectd_lease", "connectd_worker", "connectd_inflight", "connectd_attempt", "connectd_ledger", "connectd_receipt", "connectd_cleaned"} {
+				for _, table := range []string{"outbox", "connectd_outbox", "connectd_lease", "connectd_worker", "connectd_inflight", "connectd_attempt", "connectd_revision", "connectd_ledger", "connectd_receipt", "connectd_cleaned"} {
 					srv.execute(t, owner, "GRANT SELECT ON "+table+" TO "+user)
 				}
 				srv.execute(t, owner, `GRANT PROCESS ON *.* TO `+user)
@@ -218,7 +218,7 @@ func useIt(t *testing.T, cfg mysql.Config) {
 			must(t, src.Step(ctx, "me", []core.Change{{Lease: a.Lease, Settle: []core.Settlement{settle}, Finished: []core.Finished{{Batch: batch, Keep: i == 1}}}}))
 		}
 	}
-	must(t, src.Retry(ctx, "b", "me"))
+	must(t, src.Retry(ctx, core.Act{ID: "b", By: "me"}))
 	must(t, src.Leave(ctx, "me"))
 }
 

@@ -355,7 +355,7 @@ func TestPrivileges(t *testing.T) {
 		}
 		lease := acquired(t, src, "one")[0]
 		must(t, src.Step(t.Context(), "one", []core.Change{{Lease: lease, Settle: []core.Settlement{{Seq: 1, State: core.Dead, Attempts: 1, Failure: &core.Failure{Code: "x"}}}}}))
-		must(t, src.Retry(t.Context(), "a", "ops"))
+		must(t, src.Retry(t.Context(), core.Act{ID: "a", By: "ops"}))
 		must(t, src.Release(t.Context(), "one", lease))
 		publishAll(t, src)
 		if lag, err := src.Lag(t.Context()); err != nil || lag != (core.Lag{}) {

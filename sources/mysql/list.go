@@ -46,24 +46,35 @@ func (src *Source) List(ctx context.Context, f core.Filter) ([]core.RowInfo, err
 		if err != nil {
 			return err
 		}
+		var now instant
+		if err := src.work.QueryRowContext(ctx, src.text.fill(`SELECT {now}`)).Scan(&now); err != nil {
+			return err
+		}
 		return collect(ctx, src.work, func(rows *sql.Rows) error {
 			r, err := scanInfo(rows.Scan)
 			if err != nil {
 				return err
 			}
+			if !f.TakesAge(r.CreatedAt, now.t) {
+				return nil
+			}
 			r.Sending = r.State == core.Pending && announced.names(r.Seq)
-			found = append(found, r)
+			if found = append(found, r); len(found) == f.Most() {
+				return errEnough
+			}
 			return nil
 		}, query, args...)
 	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
 	return found, err
 }
 
+// errEnough ends a query whose rows are enough.
+var errEnough = errors.New("these are enough")
+
 func (src *Source) listQuery(f core.Filter) (string, []any) {
-	limit := f.Limit
-	if limit <= 0 {
-		limit = 100
-	}
 	var args []any
 	more := ""
 	if f.Key != "" {
@@ -74,7 +85,17 @@ func (src *Source) listQuery(f core.Filter) (string, []any) {
 		more += ` AND {type.bytes} = ?`
 		args = append(args, []byte(f.Type))
 	}
-	end := fmt.Sprintf(` ORDER BY {order} LIMIT %d`, limit)
+	if f.Reason != "" {
+		more += ` AND LOCATE(CAST(? AS BINARY), CAST({last_error} AS BINARY)) > 0`
+		args = append(args, f.Reason)
+	}
+	if f.UpTo > 0 {
+		more += fmt.Sprintf(` AND {order} <= %d`, f.UpTo)
+	}
+	end := ` ORDER BY {order}`
+	if !f.ByAge() { // a time of insertion may be of any kind, and is judged here
+		end += fmt.Sprintf(` LIMIT %d`, f.Most())
+	}
 	if f.State == "" {
 		return src.text.fill(fmt.Sprintf(`SELECT `+infoColumns+` FROM `+bySeq+` WHERE {order} > %d`, f.After) + more + end), args
 	}

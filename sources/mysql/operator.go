@@ -67,24 +67,28 @@ func (src *Source) lag(ctx context.Context, lag *core.Lag) error {
 }
 
 // Retry makes a dead row pending and due, with no attempts.
-func (src *Source) Retry(ctx context.Context, id, by string) error {
-	return src.change(ctx, id, by, "retry", `{state} = 'pending', {attempts} = 0, {available_at} = {epoch}, {failing_since} = {epoch}`, core.Dead)
+func (src *Source) Retry(ctx context.Context, act core.Act) error {
+	return src.change(ctx, act, "retry", again, nil, core.Dead)
 }
 
+// again makes a row pending and due, with no attempts.
+const again = `{state} = 'pending', {attempts} = 0, {available_at} = {epoch}, {failing_since} = {epoch}`
+
 // ReleaseRow makes a held row pending.
-func (src *Source) ReleaseRow(ctx context.Context, id, by string) error {
-	return src.change(ctx, id, by, "release", `{state} = 'pending'`, core.Held)
+func (src *Source) ReleaseRow(ctx context.Context, act core.Act) error {
+	return src.change(ctx, act, "release", `{state} = 'pending'`, nil, core.Held)
 }
 
 // Skip settles a dead or held row as skipped.
-func (src *Source) Skip(ctx context.Context, id, by string) error {
-	return src.change(ctx, id, by, "skip", `{state} = 'skipped'`, core.Dead, core.Held)
+func (src *Source) Skip(ctx context.Context, act core.Act) error {
+	return src.change(ctx, act, "skip", `{state} = 'skipped'`, nil, core.Dead, core.Held)
 }
 
-func (src *Source) change(ctx context.Context, id, by, verb, set string, from ...core.State) error {
+// change sets a row's columns if it is in one of the states, after what else there is to do about it, if anything.
+func (src *Source) change(ctx context.Context, act core.Act, verb, set string, also func(tx *sql.Tx, seq int64) error, from ...core.State) error {
 	return src.transact(ctx, src.work, verb, func(tx *sql.Tx) error {
 		var row core.RowInfo
-		found, err := src.one(ctx, tx, id, "", "FOR UPDATE", func(scan func(...any) error) error {
+		found, err := src.one(ctx, tx, act.ID, "", "FOR UPDATE", func(scan func(...any) error) error {
 			var err error
 			row, err = scanInfo(scan)
 			return err
@@ -92,16 +96,21 @@ func (src *Source) change(ctx context.Context, id, by, verb, set string, from ..
 		switch {
 		case err != nil:
 			return err
-		case !found || row.ID != id:
+		case !found || row.ID != act.ID:
 			return core.ErrNoRow
 		}
-		if err := layout.Allow(id, row.State, from...); err != nil {
+		if err := layout.Allow(act.ID, row.State, from...); err != nil {
 			return err
+		}
+		if also != nil {
+			if err := also(tx, row.Seq); err != nil {
+				return err
+			}
 		}
 		if _, err := tx.ExecContext(ctx, src.text.fill(`UPDATE `+bySeq+` SET `+set+`{keep} WHERE {order} = ? AND {state} = ?`), row.Seq, string(row.State)); err != nil {
 			return err
 		}
-		if err := src.note(ctx, tx, []entry{{seq: row.Seq, by: by, failure: core.Failure{Code: verb}}}); err != nil {
+		if err := src.note(ctx, tx, []entry{{seq: row.Seq, by: act.By, failure: core.Failure{Code: verb, Message: act.Why}}}); err != nil {
 			return err
 		}
 		_, err = tx.ExecContext(ctx, src.text.fill(`UPDATE {outbox} SET changes = changes + 1 WHERE tbl = ?`), src.s.table.name)

@@ -194,7 +194,7 @@ func operate(ctx context.Context, t *testing.T, src *mysql.Source) {
 		err = errors.Join(err, listErr)
 		for _, r := range dead {
 			var state *core.StateError
-			if retryErr := src.Retry(ctx, r.ID, "ops"); !errors.As(retryErr, &state) && !errors.Is(retryErr, core.ErrNoRow) {
+			if retryErr := src.Retry(ctx, core.Act{ID: r.ID, By: "ops"}); !errors.As(retryErr, &state) && !errors.Is(retryErr, core.ErrNoRow) {
 				err = errors.Join(err, retryErr)
 			}
 		}

@@ -12,7 +12,10 @@ import (
 )
 
 // same is what published rows have in common that one statement can settle.
-type same struct{ deliveries, attempts, crashes int }
+type same struct {
+	deliveries, attempts, crashes int
+	receipt                       string // the consumer, if they are completed
+}
 
 // settleAll writes published rows by the group, the others together.
 func (src *Source) settleAll(ctx context.Context, tx *sql.Tx, owner string, changes []core.Change) error {
@@ -25,7 +28,7 @@ func (src *Source) settleAll(ctx context.Context, tx *sql.Tx, owner string, chan
 				others = append(others, s)
 				continue
 			}
-			g := same{s.Deliveries, s.Attempts, s.Crashes}
+			g := same{s.Deliveries, s.Attempts, s.Crashes, s.Receipt}
 			groups[g] = append(groups[g], s.Seq)
 		}
 	}
@@ -68,8 +71,41 @@ func (t texts) remove(g same, seqs []int64) string {
 	return t.fill(`DELETE {table} FROM ` + bySeq + g.rows(seqs))
 }
 
+// complete locks the rows, so that those that get a receipt are those that are settled next. (INSERT IGNORE would swallow
+// other errors too.)
+func (t texts) complete(g same, seqs []int64) string {
+	return t.fill(`INSERT INTO {receipt} (command_id, consumer) SELECT ` + command + `, ? FROM ` + bySeq + g.rows(seqs) + ` FOR UPDATE
+		ON DUPLICATE KEY UPDATE {receipt}.command_id = {receipt}.command_id`)
+}
+
+// keepIDs is for rows that are deleted.
+func (t texts) keepIDs(g same, seqs []int64) string {
+	return t.fill(`INSERT INTO {cleaned} (tbl, command_id, at) SELECT {tbl}, ` + command + `, {now} FROM ` + bySeq + g.rows(seqs) + `
+		ON DUPLICATE KEY UPDATE {cleaned}.at = {now}`)
+}
+
+// complete stores receipts for the rows of a group that are about to be settled. Where they are deleted their ids are kept
+// beside the receipts.
+func (src *Source) complete(ctx context.Context, tx *sql.Tx, g same, seqs []int64) error {
+	if _, err := tx.ExecContext(ctx, src.text.complete(g, seqs), g.receipt); err != nil {
+		return fmt.Errorf("store receipts: %w", err)
+	}
+	if !src.deletePublished {
+		return nil
+	}
+	if _, err := tx.ExecContext(ctx, src.text.keepIDs(g, seqs)); err != nil {
+		return fmt.Errorf("keep the ids of those that have a receipt: %w", err)
+	}
+	return nil
+}
+
 // publish marks or deletes rows of a group, and says how many it deleted.
 func (src *Source) publish(ctx context.Context, tx *sql.Tx, g same, seqs []int64) (int64, error) {
+	if g.receipt != "" {
+		if err := src.complete(ctx, tx, g, seqs); err != nil {
+			return 0, err
+		}
+	}
 	if !src.deletePublished {
 		_, err := tx.ExecContext(ctx, src.text.publish(g, seqs))
 		return 0, err

@@ -97,10 +97,10 @@ func TestIDsOfACollatedColumn(t *testing.T) {
 		if _, _, err := src.Show(t.Context(), "ABC"); !errors.Is(err, core.ErrNoRow) {
 			t.Errorf("show ABC: %v", err)
 		}
-		if err := src.Skip(t.Context(), "ABC", "ops"); !errors.Is(err, core.ErrNoRow) {
+		if err := src.Skip(t.Context(), core.Act{ID: "ABC", By: "ops"}); !errors.Is(err, core.ErrNoRow) {
 			t.Errorf("skip ABC: %v", err)
 		}
-		must(t, src.Skip(t.Context(), "abc", "ops"))
+		must(t, src.Skip(t.Context(), core.Act{ID: "abc", By: "ops"}))
 	})
 }
 
@@ -360,7 +360,7 @@ func TestCreatedStays(t *testing.T) {
 		must(t, src.Step(t.Context(), "one", []core.Change{{Lease: lease, Settle: []core.Settlement{
 			{Seq: 1, State: core.Published}, {Seq: 2, State: core.Dead, Attempts: 1, Failure: &core.Failure{Code: "x"}},
 		}, Announce: []core.Announcement{{Batch: 1, Seqs: []int64{3}}}}}))
-		must(t, src.Retry(t.Context(), "b", "ops"))
+		must(t, src.Retry(t.Context(), core.Act{ID: "b", By: "ops"}))
 		must(t, src.Release(t.Context(), "one", lease))
 		acquired(t, src, "two")
 		list, err := src.List(t.Context(), core.Filter{})

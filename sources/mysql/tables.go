@@ -96,6 +96,8 @@ func (s *schema) relayTables() []relayTable {
 			"the rows that may have been sent and are not settled; seqs is a JSON array"},
 		{"connectd_attempt", "tbl varchar(64) NOT NULL, seq bigint NOT NULL, n bigint NOT NULL AUTO_INCREMENT, at datetime(6) NOT NULL, deliveries int NOT NULL, code varchar(1024) NOT NULL, message varchar(1024) NOT NULL, `by` varchar(1024) NOT NULL, duration_us bigint NOT NULL, PRIMARY KEY (tbl, seq, n), KEY (n)",
 			"the history of failed attempts and of operators' changes"},
+		{"connectd_revision", "tbl varchar(64) NOT NULL, seq bigint NOT NULL, n int NOT NULL, at datetime(6) NOT NULL, `by` varchar(1024) NOT NULL, why varchar(1024) NOT NULL, payload longblob NULL, headers longtext NULL, PRIMARY KEY (tbl, seq, n)",
+			"what rows were before people edited them"},
 		{"connectd_receipt", "command_id varchar(255) NOT NULL, consumer varchar(255) NOT NULL DEFAULT '', status varchar(64) NOT NULL DEFAULT 'done', result_ref varchar(1024) NULL, at datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)), PRIMARY KEY (command_id, consumer)",
 			"consumers' proofs that a command was completed"},
 		{"connectd_cleaned", "tbl varchar(64) NOT NULL, command_id varchar(255) NOT NULL, at datetime(6) NOT NULL, PRIMARY KEY (tbl, command_id)",

@@ -16,7 +16,7 @@ func (s *schema) texts() texts {
 		"{now}", "UTC_TIMESTAMP(6)", "{epoch}", "'" + epoch + "'",
 		"{outbox}", s.own("outbox"), "{lease}", s.own("lease"), "{worker}", s.own("worker"),
 		"{inflight}", s.own("inflight"), "{attempt}", s.own("attempt"), "{ledger}", s.own("ledger"),
-		"{receipt}", s.own("receipt"), "{cleaned}", s.own("cleaned"),
+		"{receipt}", s.own("receipt"), "{revision}", s.own("revision"), "{cleaned}", s.own("cleaned"),
 	}
 	for each, name := range c.All() {
 		// A column that is not there reads as NULL.

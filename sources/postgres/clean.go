@@ -121,6 +121,7 @@ const removal = `WITH mine AS MATERIALIZED (` + cleaner + `),
 	gone AS (DELETE FROM {table} WHERE {order} = ANY (ARRAY(SELECT seq FROM held)) RETURNING {order}::bigint AS seq, {state}::text AS state, {id}::text AS id),
 	booked AS (INSERT INTO {connectd_ledger} (tbl, day, state, count) SELECT $1::text, ({now} AT TIME ZONE 'UTC')::date, state, count(*) FROM gone GROUP BY state),
 	forgotten AS (DELETE FROM {connectd_attempt} WHERE tbl = $1::text AND seq = ANY (ARRAY(SELECT seq FROM gone))),
+	unrevised AS (DELETE FROM {connectd_revision} WHERE tbl = $1::text AND seq = ANY (ARRAY(SELECT seq FROM gone))),
 	named AS (INSERT INTO {connectd_cleaned} (tbl, command_id, at) SELECT $1::text, id, {now} FROM gone
 		WHERE (SELECT true FROM {connectd_receipt} r WHERE r.command_id = gone.id LIMIT 1) ON CONFLICT (tbl, command_id) DO UPDATE SET at = excluded.at)
 	SELECT state, count(*) FROM gone GROUP BY state`

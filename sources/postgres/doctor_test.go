@@ -48,7 +48,7 @@ func TestDoctorOfASoundTable(t *testing.T) {
 				schema, _, _ := strings.Cut(cfg.Table, ".")
 				state := func() string {
 					var all []string
-					for _, table := range []string{"outbox", "connectd_outbox", "connectd_lease", "connectd_worker", "connectd_inflight", "connectd_attempt", "connectd_ledger", "connectd_receipt", "connectd_cleaned"} {
+					for _, table := range []string{"outbox", "connectd_outbox", "connectd_lease", "connectd_worker", "connectd_inflight", "connectd_attempt", "connectd_revision", "connectd_ledger", "connectd_receipt", "connectd_cleaned"} {
 						all = append(all, ask[string](t, `SELECT count(*) || ' ' || coalesce(sum(xmin::text::bigint), 0) FROM `+schema+"."+table))
 					}
 					return strings.Join(all, ", ") + ask[string](t, `SELECT string_agg(relname, ' ' ORDER BY relname) FROM pg_class WHERE relnamespace = to_regnamespace($1)`, schema)
@@ -263,7 +263,7 @@ func useIt(t *testing.T, cfg postgres.Config) {
 			}
 		}
 	}
-	if err := src.Retry(ctx, "b", "me"); err != nil {
+	if err := src.Retry(ctx, core.Act{ID: "b", By: "me"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := src.Leave(ctx, "me"); err != nil {

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -39,21 +40,23 @@ func scanInfo(row pgx.Row, more ...any) (core.RowInfo, error) {
 // List returns rows in seq order. Rows of a state that an index knows, pending, dead and held, are found in each
 // partition apart; others are walked through in order, as are those of a key or a type.
 func (src *Source) List(ctx context.Context, f core.Filter) ([]core.RowInfo, error) {
-	limit := int64(f.Limit)
-	if limit <= 0 {
-		limit = 100
-	}
-	args := []any{src.s.table.name, f.After, limit}
+	args := []any{src.s.table.name, f.After, pgtype.Int8{Int64: int64(f.Most()), Valid: !f.ByAge()}}
 	more := ""
-	add := func(condition, value string) {
+	add := func(condition string, value any) {
 		args = append(args, value)
-		more += ` AND ` + condition + ` = $` + strconv.Itoa(len(args)) + `::text`
+		more += ` AND ` + fmt.Sprintf(condition, `$`+strconv.Itoa(len(args)))
 	}
 	if f.Key != "" {
-		add(`{key}::text COLLATE "C"`, f.Key)
+		add(`{key}::text COLLATE "C" = %s::text`, f.Key)
 	}
 	if f.Type != "" {
-		add(`{type}::text COLLATE "C"`, f.Type)
+		add(`{type}::text COLLATE "C" = %s::text`, f.Type)
+	}
+	if f.Reason != "" {
+		add(`strpos({last_error} COLLATE "C", %s::text) > 0`, f.Reason)
+	}
+	if f.UpTo > 0 {
+		add(`{order} <= %s::bigint`, f.UpTo)
 	}
 	from := `{table}`
 	switch f.State {
@@ -62,23 +65,29 @@ func (src *Source) List(ctx context.Context, f core.Filter) ([]core.RowInfo, err
 		from = `(SELECT r.* FROM {connectd_lease} l CROSS JOIN LATERAL (SELECT * FROM {table}
 			WHERE {part} = l.part AND {state} = '` + string(f.State) + `' AND {position} > $2::bigint` + more + ` ORDER BY {position} LIMIT $3::bigint) r WHERE l.tbl = $1::text) r`
 	default:
-		add(`{state}`, string(f.State))
+		add(`{state} = %s::text`, string(f.State))
 	}
 	text := src.text.fill(`SELECT ` + infoColumns + ` FROM ` + from + ` WHERE {order} > $2::bigint` + more + ` ORDER BY {order} LIMIT $3::bigint`)
 	var list []core.RowInfo
 	err := src.run(ctx, src.work, "list", func(q querier) error {
 		list = nil
+		var now time.Time
+		if err := q.QueryRow(ctx, src.text.fill(`SELECT {now}`)).Scan(&now); err != nil {
+			return err
+		}
 		rows, err := q.Query(ctx, text, args...)
 		if err != nil {
 			return err
 		}
 		defer rows.Close()
-		for rows.Next() {
+		for len(list) < f.Most() && rows.Next() {
 			r, err := scanInfo(rows)
 			if err != nil {
 				return err
 			}
-			list = append(list, r)
+			if f.TakesAge(r.CreatedAt, now) {
+				list = append(list, r)
+			}
 		}
 		return rows.Err()
 	})

@@ -34,34 +34,43 @@ func noRow(err error) bool {
 }
 
 // Retry makes a dead row pending and due, with no attempts.
-func (src *Source) Retry(ctx context.Context, id, by string) error {
-	return src.change(ctx, id, by, "retry", `{state} = 'pending', {attempts} = 0, {available_at} = NULL, {failing_since} = NULL`, core.Dead)
+func (src *Source) Retry(ctx context.Context, act core.Act) error {
+	return src.change(ctx, act, "retry", again, nil, core.Dead)
 }
 
+// again makes a row pending and due, with no attempts.
+const again = `{state} = 'pending', {attempts} = 0, {available_at} = NULL, {failing_since} = NULL`
+
 // ReleaseRow makes a held row pending.
-func (src *Source) ReleaseRow(ctx context.Context, id, by string) error {
-	return src.change(ctx, id, by, "release", `{state} = 'pending'`, core.Held)
+func (src *Source) ReleaseRow(ctx context.Context, act core.Act) error {
+	return src.change(ctx, act, "release", `{state} = 'pending'`, nil, core.Held)
 }
 
 // Skip settles a dead or held row as skipped.
-func (src *Source) Skip(ctx context.Context, id, by string) error {
-	return src.change(ctx, id, by, "skip", `{state} = 'skipped'`, core.Dead, core.Held)
+func (src *Source) Skip(ctx context.Context, act core.Act) error {
+	return src.change(ctx, act, "skip", `{state} = 'skipped'`, nil, core.Dead, core.Held)
 }
 
-func (src *Source) change(ctx context.Context, id, by, verb, set string, from ...core.State) error {
+// change sets a row's columns if it is in one of the states, after what else there is to do about it, if anything.
+func (src *Source) change(ctx context.Context, act core.Act, verb, set string, also func(tx pgx.Tx, seq int64) error, from ...core.State) error {
 	return src.transact(ctx, src.work, verb, func(tx pgx.Tx) error {
 		t := src.text
 		var seq int64
 		var state core.State
-		err := tx.QueryRow(ctx, t.fill(`SELECT {order}::bigint, {state} FROM {table} WHERE `)+src.byID(`$1`)+` FOR NO KEY UPDATE`, id).Scan(&seq, &state)
+		err := tx.QueryRow(ctx, t.fill(`SELECT {order}::bigint, {state} FROM {table} WHERE `)+src.byID(`$1`)+` FOR NO KEY UPDATE`, act.ID).Scan(&seq, &state)
 		switch {
 		case err != nil && noRow(err):
 			return core.ErrNoRow
 		case err != nil:
 			return err
 		}
-		if err := layout.Allow(id, state, from...); err != nil {
+		if err := layout.Allow(act.ID, state, from...); err != nil {
 			return err
+		}
+		if also != nil {
+			if err := also(tx, seq); err != nil {
+				return err
+			}
 		}
 		for _, st := range []struct {
 			text string
@@ -70,8 +79,8 @@ func (src *Source) change(ctx context.Context, id, by, verb, set string, from ..
 			{`UPDATE {table} SET ` + set + ` WHERE {order} = $1::bigint AND {state} = $2::text`, []any{seq, string(state)}},
 			{trimHistory + ` AND a.seq = $2::bigint`, []any{src.s.table.name, seq}},
 			{`INSERT INTO {connectd_attempt} (tbl, seq, at, deliveries, code, message, by, duration_us)
-				SELECT $1::text, $2::bigint, {now}, {deliveries}, $3::text, '', $4::text, 0 FROM {table} WHERE {order} = $2`,
-				[]any{src.s.table.name, seq, verb, src.clean(by)}},
+				SELECT $1::text, $2::bigint, {now}, {deliveries}, $3::text, $4::text, $5::text, 0 FROM {table} WHERE {order} = $2`,
+				[]any{src.s.table.name, seq, verb, src.clean(act.Why), src.clean(act.By)}},
 			{`UPDATE {connectd_outbox} SET changes = changes + 1 WHERE tbl = $1::text`, []any{src.s.table.name}},
 		} {
 			if _, err := tx.Exec(ctx, t.fill(st.text), st.args...); err != nil {

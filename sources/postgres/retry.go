@@ -81,7 +81,8 @@ func (src *Source) try(ctx context.Context, what string, f func() error) error {
 // isAnswer tells results from failures.
 func isAnswer(err error) bool {
 	var state *core.StateError
-	return errors.Is(err, core.ErrLeaseNotOwned) || errors.Is(err, core.ErrNoRow) || errors.As(err, &state)
+	var content *core.ContentError
+	return errors.Is(err, core.ErrLeaseNotOwned) || errors.Is(err, core.ErrNoRow) || errors.As(err, &state) || errors.As(err, &content)
 }
 
 // reset closes all connections, those in use when they come back.

@@ -164,12 +164,33 @@ func (l settlements) where() string {
 
 func (st *step) publish(list []*core.Settlement) {
 	l := st.list(list)
-	st.with("published", `UPDATE {table} SET {state} = 'published', {published_at} = {now}, {deliveries} = {deliveries} + 1, {attempts} = `+l.row(l.attempts)+
-		`, {crashes} = `+l.row(l.crashes)+l.where())
+	text := `UPDATE {table} SET {state} = 'published', {published_at} = {now}, {deliveries} = {deliveries} + 1, {attempts} = ` + l.row(l.attempts) +
+		`, {crashes} = ` + l.row(l.crashes) + l.where()
+	if !anyCompleted(list) {
+		st.with("published", text)
+		return
+	}
+	st.with("published", text+` RETURNING {order}::bigint AS seq, {id}::text AS id`)
+	st.complete(list, l)
+}
+
+func anyCompleted(list []*core.Settlement) bool {
+	return slices.ContainsFunc(list, func(s *core.Settlement) bool { return s.Receipt != "" })
+}
+
+// complete stores receipts for those of the rows that were published, in the order of their ids, as SaveReceipts does.
+func (st *step) complete(list []*core.Settlement, l settlements) {
+	consumers := make([]string, len(list))
+	for i, s := range list {
+		consumers[i] = st.clean(s.Receipt)
+	}
+	st.with("completed", `SELECT id, consumer FROM (SELECT id, `+l.of(st.arg("text[]", consumers), "seq")+` AS consumer FROM published) p WHERE consumer <> ''`)
+	st.with("receipts", `INSERT INTO {connectd_receipt} (command_id, consumer) SELECT id, consumer FROM completed ORDER BY id ON CONFLICT DO NOTHING`)
 }
 
 // remove deletes published rows with their history, and adds a line to the ledger: a line of its own, since one that is
-// updated would have the steps of all partitions wait for each other.
+// updated would have the steps of all partitions wait for each other. The ids of those that get a receipt are kept beside
+// the receipts.
 func (st *step) remove(list []*core.Settlement) {
 	seqs, deliveries := make([]int64, len(list)), make([]int32, len(list))
 	slices.SortFunc(list, func(a, b *core.Settlement) int { return cmp.Compare(a.Seq, b.Seq) })
@@ -179,7 +200,15 @@ func (st *step) remove(list []*core.Settlement) {
 		written = written || s.Deliveries > 0
 	}
 	l := settlements{seqs: st.arg("bigint[]", seqs), deliveries: st.arg("integer[]", deliveries)}
-	st.with("published", `DELETE FROM {table}`+l.where()+` RETURNING {order}::bigint AS seq, {deliveries} AS deliveries`)
+	text := `DELETE FROM {table}` + l.where() + ` RETURNING {order}::bigint AS seq, {deliveries} AS deliveries`
+	if anyCompleted(list) {
+		st.with("published", text+`, {id}::text AS id`)
+		st.complete(list, l)
+		st.with("named", `INSERT INTO {connectd_cleaned} (tbl, command_id, at) SELECT `+tblParam+`, id, {now} FROM completed
+			ON CONFLICT (tbl, command_id) DO UPDATE SET at = excluded.at`)
+	} else {
+		st.with("published", text)
+	}
 	st.with("cleaned", `INSERT INTO {connectd_ledger} (tbl, day, state, count)
 		SELECT `+tblParam+`, ({now} AT TIME ZONE 'UTC')::date, 'published', count(*) FROM published HAVING count(*) > 0`)
 	if written { // a row that was never written before has no history

@@ -148,6 +148,8 @@ func (s *schema) relayTables() []object {
 			"the rows that may have been sent and are not settled"},
 		{"table", "connectd_attempt", "tbl text NOT NULL, seq bigint NOT NULL, n bigint GENERATED ALWAYS AS IDENTITY, at timestamp with time zone NOT NULL, deliveries integer NOT NULL, code text NOT NULL, message text NOT NULL, by text NOT NULL, duration_us bigint NOT NULL, PRIMARY KEY (tbl, seq, n))",
 			"the history of failed attempts and of operators' changes"},
+		{"table", "connectd_revision", "tbl text NOT NULL, seq bigint NOT NULL, n integer NOT NULL, at timestamp with time zone NOT NULL, by text NOT NULL, why text NOT NULL, payload bytea, headers text, PRIMARY KEY (tbl, seq, n))",
+			"what rows were before people edited them"},
 		{"table", "connectd_receipt", "command_id text NOT NULL, consumer text NOT NULL DEFAULT '', status text NOT NULL DEFAULT 'done', result_ref text, at timestamp with time zone NOT NULL DEFAULT clock_timestamp(), PRIMARY KEY (command_id, consumer))",
 			"consumers' proofs that a command was completed"},
 		{"table", "connectd_cleaned", "tbl text NOT NULL, command_id text NOT NULL, at timestamp with time zone NOT NULL, PRIMARY KEY (tbl, command_id))",

@@ -110,7 +110,7 @@ func auditBalanced(t *testing.T, h Harness) {
 	w.kill("a")
 	w.hold("b")
 	w.kill("c")
-	w.must(w.op.Skip(w.ctx, "c", "ops"))
+	w.must(w.op.Skip(w.ctx, core.Act{ID: "c", By: "ops"}))
 	w.publish("d")
 	w.announce(1, w.row("e"))
 	var told []string

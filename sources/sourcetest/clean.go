@@ -102,7 +102,7 @@ func wantRows(t *testing.T, table Table, w *worker, cleaned map[core.State]int, 
 func cleanPublished(t *testing.T, h Harness) {
 	table, w := start(t, h, keyed("k", "a", "b", "c", "d", "e")...)
 	w.kill("b")
-	w.must(w.op.Retry(w.ctx, "b", "ops"))
+	w.must(w.op.Retry(w.ctx, core.Act{ID: "b", By: "ops"}))
 	w.publish("a", "b", "e")
 	r := keepAll
 	r.Published = 0
@@ -152,7 +152,7 @@ func cleanStopped(t *testing.T, h Harness) {
 	table, w := start(t, h, keyed("k", "dead", "skipped", "published")...)
 	w.kill("dead")
 	w.kill("skipped")
-	w.must(w.op.Skip(w.ctx, "skipped", "ops"))
+	w.must(w.op.Skip(w.ctx, core.Act{ID: "skipped", By: "ops"}))
 	w.publish("published")
 	r := keepAll
 	r.Dead, r.Skipped = time.Hour, time.Hour
@@ -255,7 +255,7 @@ func cleanRetried(t *testing.T, h Harness) {
 		wg.Go(func() {
 			cleaned, cleanErr = w.books().Clean(w.ctx, core.CleanRequest{Owner: w.owner, Retention: r, Limit: 10})
 		})
-		wg.Go(func() { retryErr = w.op.Retry(w.ctx, "a", "ops") })
+		wg.Go(func() { retryErr = w.op.Retry(w.ctx, core.Act{ID: "a", By: "ops"}) })
 		wg.Wait()
 		w.must(cleanErr)
 		if cleaned.Removed[core.Dead] == 1 {
@@ -370,7 +370,7 @@ func (w *worker) bring(rnd *rand.Rand, id string) core.State {
 		return core.Held
 	case 2:
 		w.kill(id)
-		w.must(w.op.Skip(w.ctx, id, "ops"))
+		w.must(w.op.Skip(w.ctx, core.Act{ID: id, By: "ops"}))
 		return core.Skipped
 	case 3:
 		return core.Pending

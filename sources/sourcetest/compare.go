@@ -192,9 +192,9 @@ func (c *comparison) operate() {
 	id, verb := fmt.Sprint("row", 1+c.rand.IntN(c.rows+1)), c.rand.IntN(3)
 	c.both(fmt.Sprint("operate ", verb, " ", id), func(w *worker) any {
 		return answer(nil, []func() error{
-			func() error { return w.op.Retry(w.ctx, id, "ops") },
-			func() error { return w.op.ReleaseRow(w.ctx, id, "ops") },
-			func() error { return w.op.Skip(w.ctx, id, "ops") },
+			func() error { return w.op.Retry(w.ctx, core.Act{ID: id, By: "ops"}) },
+			func() error { return w.op.ReleaseRow(w.ctx, core.Act{ID: id, By: "ops"}) },
+			func() error { return w.op.Skip(w.ctx, core.Act{ID: id, By: "ops"}) },
 		}[verb]())
 	})
 }

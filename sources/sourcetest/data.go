@@ -202,9 +202,9 @@ func dataBury(t *testing.T, h Harness) {
 		t.Errorf("history of a row that was not sent: %+v", history)
 	}
 	want(t, "refusals shown", info.Refused, 1)
-	w.must(w.op.Retry(w.ctx, "broken", "ops"))
+	w.must(w.op.Retry(w.ctx, core.Act{ID: "broken", By: "ops"}))
 	w.settle(w.row("broken"), core.Settlement{State: core.Dead, Failure: &core.Failure{Code: core.ReasonTooLarge, Unsent: true}})
-	w.must(w.op.Retry(w.ctx, "broken", "ops"))
+	w.must(w.op.Retry(w.ctx, core.Act{ID: "broken", By: "ops"}))
 	w.settle(w.row("broken"), core.Settlement{State: core.Pending, Failure: &core.Failure{Code: core.ReasonInvalid, Message: "says the sink"}})
 	list, err := w.op.List(w.ctx, core.Filter{})
 	w.must(err)

@@ -162,7 +162,7 @@ func fetchPending(t *testing.T, h Harness) {
 	w.kill("dead")
 	w.hold("held")
 	w.kill("skipped")
-	w.must(w.op.Skip(w.ctx, "skipped", "ops"))
+	w.must(w.op.Skip(w.ctx, core.Act{ID: "skipped", By: "ops"}))
 	w.settle(w.row("retried"), core.Settlement{State: core.Pending, Attempts: 1, Failure: &core.Failure{Code: "x"}})
 	wantIDs(t, "rows", w.fetch(core.FetchRequest{Part: w.row("fresh").part}).Rows, "retried", "fresh")
 }

@@ -175,9 +175,9 @@ func (w *worker) calls(l core.Lease, seq int64) map[string]func(context.Context)
 		"Step": func(ctx context.Context) error {
 			return w.src.Step(ctx, w.owner, []core.Change{{Lease: l, Settle: []core.Settlement{{Seq: seq, State: core.Published}}}})
 		},
-		"Retry":      func(ctx context.Context) error { return w.op.Retry(ctx, "a", "ops") },
-		"ReleaseRow": func(ctx context.Context) error { return w.op.ReleaseRow(ctx, "a", "ops") },
-		"Skip":       func(ctx context.Context) error { return w.op.Skip(ctx, "a", "ops") },
+		"Retry":      func(ctx context.Context) error { return w.op.Retry(ctx, core.Act{ID: "a", By: "ops"}) },
+		"ReleaseRow": func(ctx context.Context) error { return w.op.ReleaseRow(ctx, core.Act{ID: "a", By: "ops"}) },
+		"Skip":       func(ctx context.Context) error { return w.op.Skip(ctx, core.Act{ID: "a", By: "ops"}) },
 	}
 }
 

@@ -88,7 +88,7 @@ func showAll(t *testing.T, h Harness) {
 	_, w := start(t, h, Row{ID: "a", Key: "k", Keyed: true, Route: "r", Type: "ty", Payload: []byte("p\x00"), Headers: `{"a": "b"}`})
 	r := w.row("a")
 	w.settle(r, core.Settlement{State: core.Dead, Attempts: 3, Crashes: 2, Failure: &core.Failure{Code: "http_400", Message: "bad", Duration: time.Second}})
-	w.must(w.op.Retry(w.ctx, "a", "alice"))
+	w.must(w.op.Retry(w.ctx, core.Act{ID: "a", By: "alice"}))
 	info, history := w.show("a")
 	want(t, "seq", info.Seq, r.Record.Seq)
 	want(t, "part", info.Part, r.part)
@@ -121,7 +121,7 @@ func retryRow(t *testing.T, h Harness) {
 	_, w := start(t, h, keyed("k", "a", "b")...)
 	w.settle(w.row("a"), core.Settlement{State: core.Pending, Attempts: 1, Delay: time.Hour, Failure: &core.Failure{Code: "x"}})
 	w.settle(w.row("a"), core.Settlement{State: core.Dead, Attempts: 7, Crashes: 4, Failure: &core.Failure{Code: "y"}})
-	w.must(w.op.Retry(w.ctx, "a", "ops"))
+	w.must(w.op.Retry(w.ctx, core.Act{ID: "a", By: "ops"}))
 	r := w.row("a")
 	want(t, "attempts", r.Attempts, 0)
 	want(t, "deliveries", r.Deliveries, 2)
@@ -133,7 +133,7 @@ func retryRow(t *testing.T, h Harness) {
 func releaseRow(t *testing.T, h Harness) {
 	_, w := start(t, h, keyed("k", "a")...)
 	w.settle(w.row("a"), core.Settlement{State: core.Held, Attempts: 2, Crashes: 3, Failure: &core.Failure{Code: "x"}})
-	w.must(w.op.ReleaseRow(w.ctx, "a", "ops"))
+	w.must(w.op.ReleaseRow(w.ctx, core.Act{ID: "a", By: "ops"}))
 	r := w.row("a")
 	want(t, "deliveries", r.Deliveries, 1)
 	want(t, "attempts", r.Attempts, 2)
@@ -147,7 +147,7 @@ func skipRow(t *testing.T, h Harness) {
 	w.kill("dead")
 	w.hold("held")
 	for _, id := range []string{"dead", "held"} {
-		w.must(w.op.Skip(w.ctx, id, "ops"))
+		w.must(w.op.Skip(w.ctx, core.Act{ID: id, By: "ops"}))
 		info, history := w.show(id)
 		want(t, "state", info.State, core.Skipped)
 		want(t, "lines of history", len(history), 2)
@@ -163,16 +163,16 @@ func changeRefused(t *testing.T, h Harness) {
 	w.hold("held")
 	w.settle(w.row("published"), core.Settlement{State: core.Published})
 	w.kill("skipped")
-	w.must(w.op.Skip(w.ctx, "skipped", "ops"))
+	w.must(w.op.Skip(w.ctx, core.Act{ID: "skipped", By: "ops"}))
 	for _, c := range []struct {
 		verb    string
 		do      func(id string) error
 		allowed []string
 		want    string
 	}{
-		{"retry", func(id string) error { return w.op.Retry(w.ctx, id, "ops") }, []string{"dead"}, "dead"},
-		{"release", func(id string) error { return w.op.ReleaseRow(w.ctx, id, "ops") }, []string{"held"}, "held"},
-		{"skip", func(id string) error { return w.op.Skip(w.ctx, id, "ops") }, []string{"dead", "held"}, "dead or held"},
+		{"retry", func(id string) error { return w.op.Retry(w.ctx, core.Act{ID: id, By: "ops"}) }, []string{"dead"}, "dead"},
+		{"release", func(id string) error { return w.op.ReleaseRow(w.ctx, core.Act{ID: id, By: "ops"}) }, []string{"held"}, "held"},
+		{"skip", func(id string) error { return w.op.Skip(w.ctx, core.Act{ID: id, By: "ops"}) }, []string{"dead", "held"}, "dead or held"},
 	} {
 		if err := c.do("nobody"); !errors.Is(err, core.ErrNoRow) {
 			t.Errorf("%s of no row: %v", c.verb, err)
@@ -198,7 +198,7 @@ func changeWins(t *testing.T, h Harness) {
 	first := w.row("a")
 	dead := core.Settlement{State: core.Dead, Attempts: 1, Failure: &core.Failure{Code: "x"}}
 	w.settle(first, dead)
-	w.must(w.op.Retry(w.ctx, "a", "ops"))
+	w.must(w.op.Retry(w.ctx, core.Act{ID: "a", By: "ops"}))
 	w.settle(first, dead) // the settlement is repeated: its outcome was not known
 	info, _ := w.show("a")
 	want(t, "state", info.State, core.Pending)
@@ -210,7 +210,7 @@ func retryAgain(t *testing.T, h Harness) {
 	_, w := start(t, h, keyed("k", "a")...)
 	for n := 1; n <= 3; n++ {
 		w.kill("a")
-		w.must(w.op.Retry(w.ctx, "a", "ops"))
+		w.must(w.op.Retry(w.ctx, core.Act{ID: "a", By: "ops"}))
 		want(t, "deliveries", w.row("a").Deliveries, n)
 	}
 	_, history := w.show("a")
@@ -232,14 +232,14 @@ func changesRise(t *testing.T, h Harness) {
 	w.hold("b")
 	table.Insert(t, keyed("k", "c")...)
 	rises("settlements and an insert", false)
-	w.must(w.op.Retry(w.ctx, "a", "ops"))
+	w.must(w.op.Retry(w.ctx, core.Act{ID: "a", By: "ops"}))
 	rises("a retry", true)
-	w.must(w.op.ReleaseRow(w.ctx, "b", "ops"))
+	w.must(w.op.ReleaseRow(w.ctx, core.Act{ID: "b", By: "ops"}))
 	rises("a release", true)
 	w.hold("b")
-	w.must(w.op.Skip(w.ctx, "b", "ops"))
+	w.must(w.op.Skip(w.ctx, core.Act{ID: "b", By: "ops"}))
 	rises("a skip", true)
-	if err := w.op.Skip(w.ctx, "b", "ops"); err == nil {
+	if err := w.op.Skip(w.ctx, core.Act{ID: "b", By: "ops"}); err == nil {
 		t.Error("a skipped row was skipped again")
 	}
 	rises("a refused change", false)

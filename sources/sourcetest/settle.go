@@ -174,7 +174,7 @@ func settleFailing(t *testing.T, h Harness) {
 		t.Errorf("failing for %v after the second failure", got)
 	}
 	w.kill("a")
-	w.must(w.op.Retry(w.ctx, "a", "ops"))
+	w.must(w.op.Retry(w.ctx, core.Act{ID: "a", By: "ops"}))
 	want(t, "failing after a retry by an operator", w.row("a").Failing, 0)
 }
 

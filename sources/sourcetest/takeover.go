@@ -89,7 +89,7 @@ func buryByCrashes(t *testing.T, table Table, w *worker, hold bool) {
 			want(t, "state recovered", got.State, core.Dead)
 		case hold:
 			want(t, "state recovered", got.State, core.Held)
-			w.must(w.op.ReleaseRow(w.ctx, "a", "ops"))
+			w.must(w.op.ReleaseRow(w.ctx, core.Act{ID: "a", By: "ops"}))
 		default:
 			want(t, "state recovered", got.State, core.Pending)
 		}

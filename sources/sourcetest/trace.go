@@ -43,7 +43,7 @@ func queueOfKey(t *testing.T, h Harness) {
 	want(t, "first of its key", w.first("empty", both...), "")
 	want(t, "of a key in other letters", w.first("other", both...), "")
 	want(t, "without a key", w.first("none too", both...), "")
-	w.must(w.op.Skip(w.ctx, "held", "ops"))
+	w.must(w.op.Skip(w.ctx, core.Act{ID: "held", By: "ops"}))
 	want(t, "behind a pending row", w.first("last", core.Held), "pending")
 	w.announce(1, w.row("pending"))
 	info, _ := w.show("last")

@@ -125,8 +125,10 @@ func (src *Source) removeDue(ctx context.Context, tx *sql.Tx, due map[kind][]int
 		}
 		c.Removed[k.state] += len(gone)
 		list := jsonSeqs(gone)
-		if _, err := tx.ExecContext(ctx, `DELETE FROM connectd_attempt WHERE tbl = ?1 AND seq IN (SELECT value FROM json_each(?2))`, src.s.table, list); err != nil {
-			return fmt.Errorf("remove their history: %w", err)
+		for _, beside := range []string{"connectd_attempt", "connectd_revision"} {
+			if _, err := tx.ExecContext(ctx, `DELETE FROM `+beside+` WHERE tbl = ?1 AND seq IN (SELECT value FROM json_each(?2))`, src.s.table, list); err != nil {
+				return fmt.Errorf("remove their lines in %s: %w", beside, err)
+			}
 		}
 		if _, err := tx.ExecContext(ctx, `INSERT INTO connectd_ledger (tbl, day, state, count) VALUES (?, date('now'), ?, ?)
 			ON CONFLICT DO UPDATE SET count = count + excluded.count`, src.s.table, string(k.state), len(gone)); err != nil {

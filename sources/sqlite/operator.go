@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/connectd/connectd/core"
@@ -87,9 +89,13 @@ func scanInfo(scan func(...any) error, more ...any) (core.RowInfo, error) {
 // rows; a key or a type is looked for row by row.
 func (src *Source) List(ctx context.Context, f core.Filter) ([]core.RowInfo, error) {
 	where, args := `WHERE {order} > ?2`, []any{src.s.table, f.After}
-	add := func(condition string, value string) {
+	// add adds a condition that a value follows, or has its place at %s.
+	add := func(condition string, value any) {
 		args = append(args, value)
-		where += fmt.Sprintf(` AND %s = ?%d`, condition, len(args))
+		if !strings.Contains(condition, "%s") {
+			condition += " %s"
+		}
+		where += ` AND ` + fmt.Sprintf(condition, `?`+strconv.Itoa(len(args)))
 	}
 	switch f.State {
 	case "":
@@ -99,17 +105,23 @@ func (src *Source) List(ctx context.Context, f core.Filter) ([]core.RowInfo, err
 		where += ` AND ({state} = 'dead' OR {state} = 'held')`
 		fallthrough
 	default:
-		add(`{state}`, string(f.State))
+		add(`{state} =`, string(f.State))
 	}
 	if f.Key != "" {
-		add(`CAST({key} AS TEXT) COLLATE BINARY`, f.Key)
+		add(`CAST({key} AS TEXT) COLLATE BINARY =`, f.Key)
 	}
 	if f.Type != "" {
-		add(`CAST({type} AS TEXT) COLLATE BINARY`, f.Type)
+		add(`CAST({type} AS TEXT) COLLATE BINARY =`, f.Type)
 	}
-	limit := f.Limit
-	if limit <= 0 {
-		limit = 100
+	if f.Reason != "" {
+		add(`instr(CAST({last_error} AS TEXT), %s) > 0`, f.Reason)
+	}
+	if f.UpTo > 0 {
+		add(`{order} <=`, f.UpTo)
+	}
+	limit := f.Most()
+	if f.ByAge() {
+		limit = -1 // a time of insertion may be of any kind, and is judged here
 	}
 	args = append(args, limit)
 	query := fmt.Sprintf(`SELECT `+infoColumns+` FROM {table} `+where+` ORDER BY {order} LIMIT ?%d`, len(args))
@@ -118,13 +130,16 @@ func (src *Source) List(ctx context.Context, f core.Filter) ([]core.RowInfo, err
 		return nil, fmt.Errorf("sqlite: list: %w", err)
 	}
 	defer rows.Close()
+	now := time.Now() // the database's clock is this machine's
 	var list []core.RowInfo
-	for rows.Next() {
+	for len(list) < f.Most() && rows.Next() {
 		r, err := scanInfo(rows.Scan)
 		if err != nil {
 			return nil, fmt.Errorf("sqlite: list: %w", err)
 		}
-		list = append(list, r)
+		if f.TakesAge(r.CreatedAt, now) {
+			list = append(list, r)
+		}
 	}
 	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("sqlite: list: %w", err)
@@ -218,43 +233,51 @@ func (src *Source) Leases(ctx context.Context) ([]core.LeaseInfo, error) {
 }
 
 // Retry makes a dead row pending and due, with no attempts.
-func (src *Source) Retry(ctx context.Context, id, by string) error {
-	return src.change(ctx, id, by, "retry", `{state} = 'pending', {attempts} = 0, {available_at} = 0, {failing_since} = NULL`, core.Dead)
+func (src *Source) Retry(ctx context.Context, act core.Act) error {
+	return src.change(ctx, act, "retry", again, nil, core.Dead)
 }
 
+// again makes a row pending and due, with no attempts.
+const again = `{state} = 'pending', {attempts} = 0, {available_at} = 0, {failing_since} = NULL`
+
 // ReleaseRow makes a held row pending.
-func (src *Source) ReleaseRow(ctx context.Context, id, by string) error {
-	return src.change(ctx, id, by, "release", `{state} = 'pending'`, core.Held)
+func (src *Source) ReleaseRow(ctx context.Context, act core.Act) error {
+	return src.change(ctx, act, "release", `{state} = 'pending'`, nil, core.Held)
 }
 
 // Skip settles a dead or held row as skipped.
-func (src *Source) Skip(ctx context.Context, id, by string) error {
-	return src.change(ctx, id, by, "skip", `{state} = 'skipped'`, core.Dead, core.Held)
+func (src *Source) Skip(ctx context.Context, act core.Act) error {
+	return src.change(ctx, act, "skip", `{state} = 'skipped'`, nil, core.Dead, core.Held)
 }
 
-func (src *Source) change(ctx context.Context, id, by, verb, set string, from ...core.State) error {
-	err := src.transact(ctx, verb, func(tx *sql.Tx) error {
+// change sets a row's columns if it is in one of the states, after what else there is to do about it, if anything.
+func (src *Source) change(ctx context.Context, act core.Act, verb, set string, also func(tx *sql.Tx, seq int64) error, from ...core.State) error {
+	return src.transact(ctx, verb, func(tx *sql.Tx) error {
 		t := src.text
 		var seq int64
 		var state core.State
-		err := tx.QueryRowContext(ctx, t.fill(`SELECT {order}, {state} FROM {table} WHERE `+byID(1)), id).Scan(&seq, &state)
+		err := tx.QueryRowContext(ctx, t.fill(`SELECT {order}, {state} FROM {table} WHERE `+byID(1)), act.ID).Scan(&seq, &state)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
 			return core.ErrNoRow
 		case err != nil:
 			return err
 		}
-		if err := layout.Allow(id, state, from...); err != nil {
+		if err := layout.Allow(act.ID, state, from...); err != nil {
 			return err
+		}
+		if also != nil {
+			if err := also(tx, seq); err != nil {
+				return err
+			}
 		}
 		if _, err := tx.ExecContext(ctx, t.fill(`UPDATE {table} SET `+set+` WHERE {order} = ? AND {state} = ?`), seq, string(state)); err != nil {
 			return err
 		}
-		if err := src.note(ctx, tx, entry{seq: seq, by: by, failure: core.Failure{Code: verb}}); err != nil {
+		if err := src.note(ctx, tx, entry{seq: seq, by: act.By, failure: core.Failure{Code: verb, Message: act.Why}}); err != nil {
 			return err
 		}
 		_, err = tx.ExecContext(ctx, `UPDATE connectd_outbox SET changes = changes + 1 WHERE tbl = ?`, src.s.table)
 		return err
 	})
-	return err
 }

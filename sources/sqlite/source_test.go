@@ -405,7 +405,7 @@ func TestKeysOfACollatedColumnAreApart(t *testing.T) {
 	if err != nil || len(list) != 2 {
 		t.Errorf("rows of key: %+v, %v", list, err)
 	}
-	if err := src.ReleaseRow(t.Context(), "a", "ops"); err != nil {
+	if err := src.ReleaseRow(t.Context(), core.Act{ID: "a", By: "ops"}); err != nil {
 		t.Errorf("a row whose id is a blob: %v", err)
 	}
 }

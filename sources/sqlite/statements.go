@@ -15,7 +15,7 @@ type statements struct {
 	fence, recover            *sql.Stmt
 	publishRange, publishSpan *sql.Stmt
 	publishSet                *sql.Stmt
-	settle, note              *sql.Stmt
+	complete, settle, note    *sql.Stmt
 	announce, finish, empty   *sql.Stmt
 }
 
@@ -37,6 +37,7 @@ func (st *statements) prepare(ctx context.Context, src *Source) error {
 		{&st.publishRange, src.write, publish(t.inRange())},
 		{&st.publishSpan, src.write, publish(t.inSpan())},
 		{&st.publishSet, src.write, publish(t.inSet())},
+		{&st.complete, src.write, t.complete()},
 		{&st.settle, src.write, t.settle()},
 		{&st.note, src.write, t.note()},
 		{&st.announce, src.write, `INSERT INTO connectd_inflight (tbl, part, epoch, batch, seqs, sent_at) VALUES (?, ?, ?, ?, ?, ` + nowMS + `) ON CONFLICT DO NOTHING`},
@@ -137,6 +138,16 @@ func (t texts) publish(where string) string {
 // remove takes the same arguments and needs the first only.
 func (t texts) remove(where string) string {
 	return t.fill(`DELETE FROM {rows}` + where)
+}
+
+// complete: deliveries as last known, consumer, nothing, seqs in JSON.
+func (t texts) complete() string {
+	return t.fill(`INSERT INTO connectd_receipt (command_id, consumer) SELECT CAST({id} AS TEXT), ?2 FROM {rows}`) + t.inSet() + ` ON CONFLICT DO NOTHING`
+}
+
+// keepIDs: deliveries as last known, nothing, table, seqs in JSON.
+func (t texts) keepIDs() string {
+	return t.fill(`INSERT INTO connectd_cleaned (tbl, command_id, at) SELECT ?3, CAST({id} AS TEXT), {now} FROM {rows}`) + t.inSet() + ` ON CONFLICT DO UPDATE SET at = excluded.at`
 }
 
 // settle: deliveries as last known, attempts, crashes, seq, state, delay in milliseconds, error text or NULL.

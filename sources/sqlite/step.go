@@ -57,7 +57,10 @@ func (src *Source) carryOut(ctx context.Context, tx *sql.Tx, owner string, c cor
 }
 
 // same is what published rows have in common that one statement can settle.
-type same struct{ deliveries, attempts, crashes int }
+type same struct {
+	deliveries, attempts, crashes int
+	receipt                       string // the consumer, if they are completed
+}
 
 // settleAll writes published rows by the group, all others one by one.
 func (src *Source) settleAll(ctx context.Context, tx *sql.Tx, owner string, list []core.Settlement) error {
@@ -65,7 +68,7 @@ func (src *Source) settleAll(ctx context.Context, tx *sql.Tx, owner string, list
 	for i := range list {
 		s := &list[i]
 		if s.State == core.Published {
-			g := same{s.Deliveries, s.Attempts, s.Crashes}
+			g := same{s.Deliveries, s.Attempts, s.Crashes, s.Receipt}
 			groups[g] = append(groups[g], s.Seq)
 			continue
 		}
@@ -86,6 +89,11 @@ func (src *Source) settleAll(ctx context.Context, tx *sql.Tx, owner string, list
 func (src *Source) publish(ctx context.Context, tx *sql.Tx, g same, seqs []int64) error {
 	if !slices.IsSorted(seqs) {
 		slices.Sort(seqs)
+	}
+	if g.receipt != "" {
+		if err := src.complete(ctx, tx, g, seqs); err != nil {
+			return fmt.Errorf("store receipts: %w", err)
+		}
 	}
 	var total int64
 	exec := func(st *sql.Stmt, args ...any) error {
@@ -114,6 +122,20 @@ func (src *Source) publish(ctx context.Context, tx *sql.Tx, g same, seqs []int64
 		return nil
 	}
 	return src.cleaned(ctx, tx, g, seqs, total)
+}
+
+// complete stores receipts for the rows of a group that are about to be settled: nobody else can write between this and
+// that. Where they are deleted their ids are kept beside the receipts.
+func (src *Source) complete(ctx context.Context, tx *sql.Tx, g same, seqs []int64) error {
+	list := jsonSeqs(seqs)
+	if _, err := tx.StmtContext(ctx, src.st.complete).ExecContext(ctx, g.deliveries, g.receipt, nil, list); err != nil {
+		return err
+	}
+	if !src.deletePublished {
+		return nil
+	}
+	_, err := tx.ExecContext(ctx, src.text.keepIDs(), g.deliveries, nil, src.s.table, list)
+	return err
 }
 
 // maxSpread is how many rows may be walked over for each one that is meant, before a list is cheaper.

@@ -95,6 +95,8 @@ var relayTables = []object{
 		"the rows that may have been sent and are not settled"},
 	{"table", "connectd_attempt", `CREATE TABLE IF NOT EXISTS connectd_attempt (tbl TEXT NOT NULL, seq INTEGER NOT NULL, n INTEGER NOT NULL, at INTEGER NOT NULL, deliveries INTEGER NOT NULL, code TEXT NOT NULL, message TEXT NOT NULL, by TEXT NOT NULL, duration_ms INTEGER NOT NULL, PRIMARY KEY (tbl, seq, n)) WITHOUT ROWID`,
 		"the history of failed attempts and of operators' changes"},
+	{"table", "connectd_revision", `CREATE TABLE IF NOT EXISTS connectd_revision (tbl TEXT NOT NULL, seq INTEGER NOT NULL, n INTEGER NOT NULL, at INTEGER NOT NULL, by TEXT NOT NULL, why TEXT NOT NULL, payload BLOB, headers TEXT, PRIMARY KEY (tbl, seq, n))`,
+		"what rows were before people edited them"},
 	{"table", "connectd_receipt", `CREATE TABLE IF NOT EXISTS connectd_receipt (command_id TEXT NOT NULL, consumer TEXT NOT NULL DEFAULT '', status TEXT NOT NULL DEFAULT 'done', result_ref TEXT, at INTEGER NOT NULL DEFAULT (` + nowMS + `), PRIMARY KEY (command_id, consumer)) WITHOUT ROWID`,
 		"consumers' proofs that a command was completed"},
 	{"table", "connectd_cleaned", `CREATE TABLE IF NOT EXISTS connectd_cleaned (tbl TEXT NOT NULL, command_id TEXT NOT NULL, at INTEGER NOT NULL, PRIMARY KEY (tbl, command_id)) WITHOUT ROWID`,

@@ -1,0 +1,116 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/layout"
+)
+
+// Edit gives a dead row other content and makes it pending. A payload stays of the storage class that the row's had, as
+// far as it can.
+func (src *Source) Edit(ctx context.Context, act core.Act, edit core.Edit) error {
+	if err := edit.Check(act.ID); err != nil {
+		return err
+	}
+	return src.change(ctx, act, "edit", again, func(tx *sql.Tx, seq int64) error {
+		if err := src.keepRevision(ctx, tx, seq, act); err != nil {
+			return err
+		}
+		if p := edit.Payload; p != nil {
+			text := utf8.Valid(p) && !strings.ContainsRune(string(p), 0)
+			err := src.setContent(ctx, tx, act.ID, src.s.cols.Payload, "payload", `CASE WHEN typeof({payload}) = 'blob' OR NOT ?2 THEN ?3 ELSE CAST(?3 AS TEXT) END`, seq, text, p)
+			if err != nil {
+				return err
+			}
+		}
+		if edit.Headers == nil {
+			return nil
+		}
+		return src.setContent(ctx, tx, act.ID, src.s.cols.Headers, "headers", `nullif(?2, '')`, seq, *edit.Headers)
+	}, core.Dead)
+}
+
+// setContent sets a row's column. What the table refuses is the content's fault.
+func (src *Source) setContent(ctx context.Context, tx *sql.Tx, id, column, what, value string, args ...any) error {
+	if column == "" {
+		return &core.ContentError{ID: id, Why: "the table has no column for the " + what}
+	}
+	_, err := tx.ExecContext(ctx, src.text.fill(`UPDATE {table} SET `+quote(column)+` = `+value+` WHERE {order} = ?1`), args...)
+	var refused interface{ Code() int }
+	if errors.As(err, &refused) {
+		switch refused.Code() & 0xff {
+		case constraintCode, mismatchCode, tooBigCode:
+			return &core.ContentError{ID: id, Why: fmt.Sprintf("column %s refuses the %s: %v", column, what, err)}
+		}
+	}
+	return err
+}
+
+// The primary result codes of https://www.sqlite.org/rescode.html with which a table refuses a value.
+const (
+	tooBigCode     = 18
+	constraintCode = 19
+	mismatchCode   = 20
+)
+
+func (src *Source) keepRevision(ctx context.Context, tx *sql.Tx, seq int64, act core.Act) error {
+	var n int
+	if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM connectd_revision WHERE tbl = ? AND seq = ?`, src.s.table, seq).Scan(&n); err != nil {
+		return fmt.Errorf("count the row's revisions: %w", err)
+	}
+	if n >= core.MaxRevisions {
+		return core.TooManyRevisions(act.ID)
+	}
+	_, err := tx.ExecContext(ctx, src.text.fill(`INSERT INTO connectd_revision (tbl, seq, n, at, by, why, payload, headers)
+		SELECT ?1, {order}, ?3, {now}, ?4, ?5, CAST({payload} AS BLOB), CAST({headers} AS TEXT) FROM {table} WHERE {order} = ?2`),
+		src.s.table, seq, n+1, core.CleanText(act.By), core.CleanText(act.Why))
+	if err != nil {
+		return fmt.Errorf("keep what the row is: %w", err)
+	}
+	return nil
+}
+
+// Revisions returns what a row was before its edits, oldest first.
+func (src *Source) Revisions(ctx context.Context, id string) ([]core.Revision, error) {
+	list, err := src.revisions(ctx, id)
+	if err != nil && !errors.Is(err, core.ErrNoRow) {
+		return nil, fmt.Errorf("sqlite: revisions: %w", err)
+	}
+	return list, err
+}
+
+func (src *Source) revisions(ctx context.Context, id string) ([]core.Revision, error) {
+	rows, err := src.read.QueryContext(ctx, src.text.fill(`SELECT r.at, r.by, r.why, r.payload, r.headers
+		FROM (SELECT {order} AS connectd_seq FROM {table} WHERE `+byID(2)+`) LEFT JOIN connectd_revision r ON r.tbl = ?1 AND r.seq = connectd_seq ORDER BY r.n`), src.s.table, id)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	there := false
+	var list []core.Revision
+	for rows.Next() {
+		there = true
+		var at instant
+		var by, why, headers layout.Text
+		var payload blob
+		if err := rows.Scan(&at, &by, &why, &payload, &headers); err != nil {
+			return nil, err
+		}
+		if by.Valid {
+			list = append(list, core.Revision{At: at.t, By: by.String, Why: why.String, Payload: payload, Headers: headers.String})
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	if !there {
+		return nil, core.ErrNoRow
+	}
+	return list, nil
+}
