@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Real servers for the tests, on loopback. `scripts/services.sh` alone says how it is used.
+# Real servers for the tests, on loopback, and drivers for other languages. `scripts/services.sh` alone says how it is used.
 # shellcheck source-path=SCRIPTDIR
 set -euo pipefail
 
@@ -10,7 +10,8 @@ Real PostgreSQL, PgBouncer, MySQL, MariaDB, RabbitMQ and Apache Kafka for the te
   scripts/services.sh up [NAME...]     start them, or only these, and wait until they answer
   scripts/services.sh env              their addresses, for the shell: eval "$(scripts/services.sh env)"
   scripts/services.sh down             stop all of them and forget their data
-  scripts/services.sh run COMMAND...   a set of their own around one command: up, COMMAND with their addresses, down
+  scripts/services.sh drivers          where drivers for Python and Node are, as env, to test what docs/consumers.md shows
+  scripts/services.sh run COMMAND...   a set of their own around one command: up, COMMAND with all addresses, down
   scripts/services.sh stop NAME        end one in good order, as for a restart
   scripts/services.sh kill NAME        let one crash: every process of it gets SIGKILL
   scripts/services.sh start NAME       start it again, on the same port and the same data
@@ -48,6 +49,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)/services
 . "$here/clock.sh"
 # shellcheck source=services/brokers.sh
 . "$here/brokers.sh"
+# shellcheck source=services/drivers.sh
+. "$here/drivers.sh"
 
 up() {
 	local each names failed=0 children=() mine=()
@@ -171,6 +174,8 @@ env_lines() {
 	echo "CONNECTD_TEST_SERVICES_SH=$here.sh"
 }
 
+for_shell() { sed "s/=\(.*\)/='\1'/; s/^/export /"; }
+
 run() {
 	local code=0 child each line
 	state=$state/run-$$
@@ -178,6 +183,8 @@ run() {
 	mkdir -p "$log"
 	trap finish EXIT
 	CONNECTD_SERVICES_OWNER=$$
+	drivers
+	export "${driver_lines[@]}"
 	up "${ALL[@]}"
 	while IFS= read -r line; do export "${line?}"; done < <(env_lines)
 	export CONNECTD_TEST_SERVICES=1 CONNECTD_SERVICES_DIR=$state
@@ -245,7 +252,11 @@ main() {
 		say services "up; for their addresses: eval \"\$(scripts/services.sh env)\""
 		;;
 	down) down ;;
-	env) env_lines | sed "s/=\(.*\)/='\1'/; s/^/export /" ;;
+	env) env_lines | for_shell ;;
+	drivers)
+		drivers
+		printf '%s\n' "${driver_lines[@]}" | for_shell
+		;;
 	run)
 		(($#)) || fail "run what?"
 		run "$@"

@@ -71,6 +71,43 @@ connectors:
 	}
 }
 
+// of is the one value of a query.
+func (s *shop) of(query string) (value string) {
+	s.t.Helper()
+	if err := s.db.QueryRow(query).Scan(&value); err != nil {
+		s.t.Fatalf("%s: %v", query, err)
+	}
+	return value
+}
+
+// Rows do not stay for ever when nobody has said for how long: they go after a day, and `check` and the schema say so
+// (https://github.com/JasperFx/wolverine/issues/689).
+func TestRowsGoAfterADayByDefault(t *testing.T) {
+	t.Parallel()
+	dir := shopDir(t, `connectors:
+  orders:
+    source: {plugin: sqlite, path: ./shop.db}
+    sink: {plugin: file, path: ./out.jsonl}
+`)
+	s := openShop(t, dir)
+	s.insert(5, 1)
+	d := startDaemon(t, dir)
+	s.published(5)
+	d.signal(syscall.SIGTERM)
+	d.wait()
+	s.exec(`UPDATE outbox SET published_at = published_at - 1000 * 3600 * iif(seq <= 3, 25, 23)`)
+	d = startDaemon(t, dir)
+	d.eventually("the old rows go", func() (bool, string) {
+		n := s.cleaned()
+		return n == 3, fmt.Sprint(n)
+	})
+	s.conserved()
+	if left := s.of(`SELECT group_concat(seq) FROM outbox`); left != "4,5" {
+		t.Errorf("the rows %s are left", left)
+	}
+	connectd(t, dir, "schema").want(t, 0, `"default": "24h"`)
+}
+
 // Where a receipt is required a row stays, whatever its retention, until its receipt has come.
 func TestAReceiptLetsARowGo(t *testing.T) {
 	t.Parallel()

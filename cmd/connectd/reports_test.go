@@ -101,6 +101,20 @@ var reports = []string{
 	"https://github.com/xmtp/xmtpd/issues/1865",
 	"https://github.com/Trendyol/go-pq-cdc/pull/149",
 	"https://github.com/InditexTech/scs-outbox/pull/94",
+	// cleaning, retention, receipts
+	"https://github.com/riverqueue/river/issues/575",
+	"https://github.com/Particular/NServiceBus.Persistence.Sql/issues/778",
+	"https://github.com/JasperFx/wolverine/issues/689",
+	"https://github.com/MassTransit/MassTransit/issues/6145",
+	"https://github.com/pal-tamas/rask/pull/533",
+	"https://github.com/hexpm/bob/pull/279",
+	"https://github.com/JasperFx/wolverine/issues/4417",
+	"https://github.com/JasperFx/wolverine/issues/2361",
+	"https://github.com/Particular/NServiceBus/issues/3070",
+	"https://github.com/Particular/NServiceBus/issues/4086",
+	"https://github.com/hookdeck/outpost/pull/953",
+	"https://github.com/que-rb/que/issues/297",
+	"https://github.com/NikolayS/PgQue/issues/61",
 }
 
 // TestEveryReportHasATest reads the comments of all tests, and of the suites that sources and sinks must pass. Which tests

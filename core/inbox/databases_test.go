@@ -182,6 +182,40 @@ func TestErrorsKeepNothing(t *testing.T) {
 	})
 }
 
+// An effect may send messages of its own, through the outbox table of the same database. A repeat sends none of them again,
+// neither while they wait nor when they are published or cleaned. (https://github.com/Particular/NServiceBus/issues/3070)
+func TestARepeatSendsNothingAgain(t *testing.T) {
+	eachWorld(t, func(t *testing.T, w world) {
+		in := w.in(t, "billing")
+		deliver := func() {
+			t.Helper()
+			_, err := w.do(t.Context(), in, "a", func(_ context.Context, exec executor) (string, error) {
+				return "", exec("INSERT INTO outbox (id, payload) VALUES ('a-paid', '')")
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, c := range []struct{ then, rows string }{
+			{"UPDATE outbox SET state = 'published', deliveries = 1", "pending 0"},
+			{"DELETE FROM outbox", "published 1"},
+			{"", ""},
+		} {
+			deliver()
+			rows := ""
+			if w.Ask(t, "SELECT count(*) FROM outbox") != "0" {
+				rows = w.Ask(t, "SELECT state FROM outbox") + " " + w.Ask(t, "SELECT deliveries FROM outbox")
+			}
+			if rows != c.rows {
+				t.Errorf("the outbox has %q, want %q", rows, c.rows)
+			}
+			if c.then != "" {
+				w.Exec(t, c.then)
+			}
+		}
+	})
+}
+
 // A failed receipt is no completion: it is replaced by that of the next attempt, and done is final.
 func TestFailedReceipts(t *testing.T) {
 	eachWorld(t, func(t *testing.T, w world) {
@@ -212,7 +246,8 @@ func TestFailedReceipts(t *testing.T) {
 	})
 }
 
-// A second call waits for the first and then finds its receipt, or runs the effect when there is none that says done.
+// A second call waits for the first and then finds its receipt, or runs the effect when there is none that says done. A
+// check and then an insert would let both run it: https://github.com/Particular/NServiceBus/issues/4086.
 func TestTwoAtOnce(t *testing.T) {
 	eachWorld(t, func(t *testing.T, w world) {
 		in := w.in(t, "billing")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,7 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/connectd/connectd/core/inbox"
+	"github.com/connectd/connectd/scripts/services"
 	"github.com/connectd/connectd/scripts/services/prepared"
 )
 
@@ -113,12 +117,17 @@ func (w world) plainSQL(t *testing.T, statements []string) {
 	}
 }
 
-// The page's functions in other languages: six processes get one command at the same time, the effects of two of them
-// fail, and one effect is left.
-func TestDocumentedLanguages(t *testing.T) {
-	const (
-		pythonTail = `
-import sys
+// language is one of the page's functions, as a program that gets one command: its arguments are the database's address and
+// who it is, one called "fail" being in vain.
+type language struct {
+	mark, program, file string
+	// connect makes db, main runs once with an effect.
+	connect, main string
+	env           func(testing.TB) string // with the driver
+}
+
+const (
+	pythonMain = `
 def effect(db):
     db.execute("INSERT INTO effects VALUES ('a')")
     if sys.argv[2] == "fail":
@@ -126,10 +135,7 @@ def effect(db):
     return "by " + sys.argv[2]
 print(*once(db, "a", "billing", effect))
 `
-		nodeTail = `
-(async () => {
-  const db = new (require("pg").Client)(process.argv[2]);
-  await db.connect();
+	nodeMain = `
   try {
     const receipt = await once(db, "a", "billing", async (db) => {
       await db.query("INSERT INTO effects VALUES ('a')");
@@ -142,39 +148,73 @@ print(*once(db, "a", "billing", effect))
   }
 })();
 `
-	)
-	t.Run("Python with SQLite", func(t *testing.T) {
-		needs(t, "python3", "-c", "import sqlite3")
-		w := newWorld(t, prepared.SQLite(t))
-		compete(t, w, w.Path(t), "python3", "once.py", block(t, "python sqlite")+"\nimport sys\ndb = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=60)\n"+pythonTail)
-	})
-	t.Run("Python with PostgreSQL", func(t *testing.T) {
-		w := newWorld(t, prepared.Postgres(t))
-		needs(t, "python3", "-c", "import psycopg")
-		compete(t, w, w.DSN, "python3", "once.py", block(t, "python postgres")+"\nimport sys\ndb = psycopg.connect(sys.argv[1], autocommit=True)\n"+pythonTail)
-	})
-	t.Run("Node with PostgreSQL", func(t *testing.T) {
-		w := newWorld(t, prepared.Postgres(t))
-		needs(t, "node", "-e", "require('pg')")
-		compete(t, w, w.DSN, "node", "once.js", block(t, "node postgres")+nodeTail)
-	})
+)
+
+func python(mark, connect string) language {
+	return language{mark, "python3", "once.py", "\nimport sys, urllib.parse\naddress = urllib.parse.urlsplit(sys.argv[1])\ndb = " + connect, pythonMain,
+		func(t testing.TB) string { return "PYTHONPATH=" + services.PythonPath(t) }}
 }
 
-// needs skips the test where the language or its driver is not installed: neither comes with the servers.
-func needs(t *testing.T, program string, args ...string) {
-	t.Helper()
-	if out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput(); err != nil {
-		t.Skipf("needs %s %s: %v\n%s", program, strings.Join(args, " "), err, out)
+func node(mark, connect string) language {
+	return language{mark, "node", "once.js", "\n(async () => {\n  const db = " + connect, nodeMain,
+		func(t testing.TB) string { return "NODE_PATH=" + services.NodePath(t) }}
+}
+
+// The page's functions in other languages: six processes get one command at the same time, the effects of two of them
+// fail, and one effect is left.
+func TestDocumentedLanguages(t *testing.T) {
+	languages := map[string][]language{
+		"sqlite": {python("python sqlite", "sqlite3.connect(sys.argv[1], isolation_level=None, timeout=60)")},
+		"postgres": {
+			python("python postgres", "psycopg.connect(sys.argv[1], autocommit=True)"),
+			node("node postgres", `new (require("pg").Client)(process.argv[2]);
+  await db.connect();`),
+		},
+		"mysql": {
+			python("python mysql", "pymysql.connect(host=address.hostname, port=address.port, user=address.username, password=address.password, database=address.path[1:], autocommit=True)"),
+			node("node mysql", `await require("mysql2/promise").createConnection(process.argv[2]);`),
+		},
 	}
+	if exec.CommandContext(t.Context(), "python3", "-c", "import sqlite3").Run() == nil {
+		languages["sqlite"][0].env = func(testing.TB) string { return "PYTHONPATH=" } // it comes with the language
+	}
+	prepared.Each(t, func(t *testing.T, db prepared.Database) {
+		if db.Driver == "postgres" {
+			return // Go's drivers make no difference here
+		}
+		w := newWorld(t, db)
+		for _, l := range languages[db.Dialect] {
+			t.Run(l.mark, func(t *testing.T) { compete(t, w, l) })
+		}
+	})
 }
 
-func compete(t *testing.T, w world, dsn, program, name, code string) {
+// address is a database's as other languages take it.
+func address(t *testing.T, db prepared.Database) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(file, []byte(code), 0o600); err != nil {
+	switch db.Dialect {
+	case "sqlite":
+		return db.Path(t)
+	case "postgres":
+		return db.DSN
+	}
+	c, err := mysql.ParseDSN(db.DSN)
+	if err != nil {
 		t.Fatal(err)
 	}
-	w.Exec(t, "INSERT INTO connectd_receipt (command_id, consumer, status) VALUES ('a', 'billing', 'failed')")
+	u := url.URL{Scheme: "mysql", User: url.UserPassword(c.User, c.Passwd), Host: c.Addr, Path: c.DBName}
+	return u.String()
+}
+
+func compete(t *testing.T, w world, l language) {
+	t.Helper()
+	env := append(os.Environ(), l.env(t))
+	file := filepath.Join(t.TempDir(), l.file)
+	if err := os.WriteFile(file, []byte(block(t, l.mark)+l.connect+l.main), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.Exec(t, "DELETE FROM effects", "DELETE FROM connectd_receipt", "INSERT INTO connectd_receipt (command_id, consumer, status) VALUES ('a', 'billing', 'failed')")
+	to := address(t, w.Database)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	answers := make(chan string)
@@ -183,14 +223,7 @@ func compete(t *testing.T, w world, dsn, program, name, code string) {
 		if i < 2 {
 			who = "fail"
 		}
-		go func() {
-			cmd := exec.CommandContext(ctx, program, file, dsn, who)
-			out, err := cmd.CombinedOutput()
-			if err != nil {
-				out = fmt.Appendf(out, "%v", err)
-			}
-			answers <- strings.TrimSpace(string(out))
-		}()
+		go func() { answers <- deliver(ctx, env, l.program, file, to, who) }()
 	}
 	receipts := map[string]int{}
 	for range 6 {
@@ -209,4 +242,20 @@ func compete(t *testing.T, w world, dsn, program, name, code string) {
 		t.Errorf("receipts %v", receipts)
 	}
 	w.want(t, "a", "1")
+}
+
+// deliver gives the command to a process, and again after a deadlock.
+func deliver(ctx context.Context, env []string, program string, args ...string) string {
+	for {
+		cmd := exec.CommandContext(ctx, program, args...)
+		cmd.Env = env
+		out, err := cmd.CombinedOutput()
+		if err != nil && strings.Contains(string(out), "Deadlock found") && ctx.Err() == nil {
+			continue
+		}
+		if err != nil {
+			out = fmt.Appendf(out, "%v", err)
+		}
+		return strings.TrimSpace(string(out))
+	}
 }

@@ -297,6 +297,25 @@ func TestABadRowDoesNotKeepTheOthers(t *testing.T) {
 	want(t, "lines of log for the error", strings.Count(log, "cleaning failed"), 1)
 }
 
+// A batch that is too large for its time is not tried again and again as it is; smaller ones get through, and what they did
+// is kept. (https://github.com/riverqueue/river/issues/575)
+func TestABatchThatRunsOutOfTimeIsFollowedBySmallerOnes(t *testing.T) {
+	cleaning(t, keep(time.Hour), func(t *testing.T, w *watched, l core.Lease) {
+		w.insert(t, "one", l, numbered("row", 5_000)...)
+		w.mu.Lock()
+		w.fail = func(req core.CleanRequest, would core.Cleaned) error {
+			if min(would.Left, req.Most) > 25 {
+				return fmt.Errorf("clean: %w", context.DeadlineExceeded)
+			}
+			return nil
+		}
+		w.mu.Unlock()
+		after(2 * time.Hour)
+		want(t, "rows left", len(w.Rows()), 0)
+		want(t, "rows in the ledger", w.Ledger()[core.Published], 5_000)
+	})
+}
+
 func TestAnOutageIsLoggedOnceAndOutlived(t *testing.T) {
 	log := cleaning(t, keep(0), func(t *testing.T, w *watched, l core.Lease) {
 		after(time.Second)

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Where the servers come from. Nothing is installed on the machine, but for Java and Maven where they are missing:
+# Where the servers come from. Nothing is installed on the machine, but for Java, Maven, Python and Node where they are missing:
 # packages are fetched by apt, which checks signatures and checksums, and unpacked in folders under $cache, one for each
 # server; Kafka's jars are fetched by Maven and compared with kafka.sha256.
 
@@ -22,12 +22,12 @@ set_cache() { # the servers' user must be able to read it, so root's is not in r
 	mkdir -p "$cache"
 }
 
-# find_tree NAME: sets tree to the folder of the programs, which the function NAME_unpack fills when it is not there yet.
-# NAME_program_version prints the version of what is in it by running it: a folder with that in its file VERSION is
-# complete, one without it is what an interrupted run left. The folder's name changes with what it is filled with. Several
-# runs may want it at once, also from other clones.
+# find_tree NAME [FOR]: sets tree to the folder of the programs, which the function NAME_unpack fills when it is not there
+# yet. NAME_program_version prints the version of what is in it by running it: a folder with that in its file VERSION is
+# complete, one without it is what an interrupted run left. The folder's name changes with what it is filled with, and
+# with FOR. Several runs may want it at once, also from other clones.
 find_tree() {
-	tree=$cache/$1-$({ declare -f "$1_unpack" && cat "$here/$1".* 2>/dev/null || true; } | cksum | cut -d ' ' -f 1)
+	tree=$cache/$1-$({ declare -f "$1_unpack" && cat "$here/$1".* 2>/dev/null || true; printf %s "${2-}"; } | cksum | cut -d ' ' -f 1)
 	version=$(cat "$tree/VERSION" 2>/dev/null) && return
 	exec 7>"$tree.lock"
 	flock -w "$FETCH_SECONDS" 7 || fail "another run has been fetching it for $FETCH_SECONDS s"
@@ -131,8 +131,8 @@ apt() {
 		apt-get -c "$conf" --yes --quiet "$@" </dev/null >>"$log/$name.fetch.log" 2>&1
 }
 
-# Java 17 or later, of the machine. It and Maven are ordinary programs that start nothing: where they are missing they
-# are installed.
+# Java 17 or later, of the machine. It and Maven, Python and Node are ordinary programs that start nothing: where they are
+# missing they are installed.
 find_java() {
 	local each version
 	for each in "${JAVA_HOME:-}/bin/java" "$(command -v java)" /usr/lib/jvm/*/bin/java; do
@@ -148,7 +148,7 @@ find_java() {
 install_on_machine() {
 	local step root=()
 	((EUID == 0)) || root=(sudo)
-	say kafka "installing $* on this machine"
+	say "$name" "installing $* on this machine"
 	for step in update "install --no-install-recommends $*"; do
 		# shellcheck disable=SC2086 # words
 		flock --close --timeout "$FETCH_SECONDS" "$cache/machine.lock" timeout "$FETCH_SECONDS" \

@@ -1,4 +1,4 @@
-// Package services hands the addresses of real servers to tests.
+// Package services hands the addresses of real servers to tests, and drivers for other languages.
 //
 // `scripts/services.sh` starts the servers. `make test` runs every test with their addresses in the environment; there
 // a missing address fails the test. `go test` alone skips the tests that ask for one. To run a few of them:
@@ -27,6 +27,8 @@ const (
 	rabbitMQ           = "CONNECTD_TEST_RABBITMQ_URL"
 	rabbitMQManagement = "CONNECTD_TEST_RABBITMQ_MGMT_URL"
 	kafka              = "CONNECTD_TEST_KAFKA_BROKERS"
+	pythonPath         = "CONNECTD_TEST_PYTHONPATH"
+	nodePath           = "CONNECTD_TEST_NODE_PATH"
 )
 
 // Postgres is a URL with a superuser's name and password, for PostgreSQL itself.
@@ -51,16 +53,33 @@ func RabbitMQManagement(t testing.TB) string { t.Helper(); return shared(t, rabb
 // Kafka is the list of bootstrap servers, without TLS and authentication.
 func Kafka(t testing.TB) []string { t.Helper(); return strings.Split(shared(t, kafka), ",") }
 
-// shared is the value of the variable. Where servers are demanded a missing one fails the test, else it skips it.
+// PythonPath is the folder, for PYTHONPATH, of the drivers psycopg and PyMySQL.
+func PythonPath(t testing.TB) string { t.Helper(); return drivers(t, pythonPath) }
+
+// NodePath is the folder, for NODE_PATH, of the drivers pg and mysql2.
+func NodePath(t testing.TB) string { t.Helper(); return drivers(t, nodePath) }
+
 func shared(t testing.TB, variable string) string {
+	t.Helper()
+	return demand(t, variable, "needs a real server: %s is not set (make test starts all of them, scripts/services.sh some)")
+}
+
+func drivers(t testing.TB, variable string) string {
+	t.Helper()
+	return demand(t, variable, "NOT RUN, needs drivers for another language: %s is not set (make test fetches them, and so does scripts/services.sh drivers)")
+}
+
+// demand is the value of the variable. Where servers are demanded a missing one fails the test, else it skips it with
+// words that take the variable's name.
+func demand(t testing.TB, variable, skip string) string {
 	t.Helper()
 	value := os.Getenv(variable)
 	switch {
 	case value != "":
 	case os.Getenv("CONNECTD_TEST_SERVICES") == "1":
-		t.Fatalf("%s is not set, and CONNECTD_TEST_SERVICES=1 demands the server", variable)
+		t.Fatalf("%s is not set, and CONNECTD_TEST_SERVICES=1 demands it", variable)
 	default:
-		t.Skipf("needs a real server: %s is not set (make test starts all of them, scripts/services.sh some)", variable)
+		t.Skipf(skip, variable)
 	}
 	return value
 }

@@ -92,10 +92,15 @@ func (src *Source) auditSQL(req core.AuditRequest, now string) (layout.AuditSQL,
 	if err != nil {
 		return q, fmt.Errorf("the events: %w", err)
 	}
-	value, key := `(`+req.Events.Command+"\n)", quote(req.Events.Key)
+	key := quote(req.Events.Key)
+	value := src.s.found[strings.ToLower(src.s.cols.ID)].like(`(` + req.Events.Command + "\n)")
 	if req.Events.Join != "" {
+		link := quote(req.Events.Join)
 		value = key
-		q.Links = `SELECT COALESCE(` + bytewise(quote(req.Events.Join)) + src.text.fill(`, CONCAT('(none) of row ', COALESCE(`+bytewise(`{id.text}`)+`, {order}))) AS v, `) +
+		if join, is := src.s.found[strings.ToLower(req.Events.Join)]; is {
+			link, value = join.text(), join.like(key)
+		}
+		q.Links = `SELECT COALESCE(` + bytewise(link) + src.text.fill(`, CONCAT('(none) of row ', COALESCE(`+bytewise(`{id.text}`)+`, {order}))) AS v, `) +
 			fmt.Sprintf(`%d AS k FROM %s`, layout.RowEntry, src.s.table.quoted())
 	}
 	q.Events = fmt.Sprintf(`SELECT COALESCE(%s, CONCAT('(none) of event ', %s)) AS v, %d AS k FROM %s`, bytewise(value), bytewise(key), layout.EventEntry, table.quoted())

@@ -283,12 +283,25 @@ func (c column) canIdentify() bool {
 		slices.Contains([]string{"uuid", "tinyint", "smallint", "mediumint", "int", "bigint"}, c.kind)
 }
 
-// text is the column as text. The bytes of a uuid are taken in the order in which they are stored, as BIN_TO_UUID(x) does.
+// uuidText is a uuid's bytes as text, in the order in which they are stored, as BIN_TO_UUID(x) does it.
+func uuidText(bytes string) string {
+	return "LOWER(INSERT(INSERT(INSERT(INSERT(HEX(" + bytes + "), 9, 0, '-'), 14, 0, '-'), 19, 0, '-'), 24, 0, '-'))"
+}
+
+// like is an expression of another table as the column's text is, where both hold a uuid's bytes.
+func (c column) like(expression string) string {
+	if !c.isUUID() {
+		return expression
+	}
+	return fmt.Sprintf("IF(CHARSET(%[1]s) = 'binary' AND LENGTH(%[1]s) = 16, %[2]s, %[1]s)", expression, uuidText(expression))
+}
+
+// text is the column as text.
 func (c column) text() string {
 	name := quote(c.name)
 	switch {
 	case c.isUUID():
-		return "LOWER(INSERT(INSERT(INSERT(INSERT(HEX(" + name + "), 9, 0, '-'), 14, 0, '-'), 19, 0, '-'), 24, 0, '-'))"
+		return uuidText(name)
 	case slices.Contains(textKinds, c.kind) || c.kind == "binary":
 		return name
 	default:

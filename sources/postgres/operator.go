@@ -13,11 +13,19 @@ import (
 
 // byID finds a row by the id as people write it, in the id column's own type, so that its index serves.
 func (src *Source) byID(param string) string {
-	kind := src.s.found[src.s.cols.ID].kind
-	if kind == "character varying" {
-		kind = "text"
+	return src.text.fill(`{id} = ` + param + `::text::` + src.idType())
+}
+
+// idType is what a text is cast to before it is compared with ids.
+func (src *Source) idType() string {
+	switch kind := src.s.found[src.s.cols.ID].kind; kind {
+	case "character varying":
+		return "text"
+	case "character":
+		return "bpchar" // the other name has a length, of one
+	default:
+		return kind
 	}
-	return src.text.fill(`{id} = ` + param + `::text::` + kind)
 }
 
 // noRow says that a query found no row, or that there can be none since the id is no value of the column's type.

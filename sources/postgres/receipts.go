@@ -197,14 +197,9 @@ var canonical = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`
 // ids are the commands that may be ids, and the type to give them: one text that is no value of the type would fail the
 // whole statement.
 func (src *Source) ids(commands []string) (values []string, kind string) {
-	kind = src.s.found[src.s.cols.ID].kind
+	kind = src.idType()
 	bits := map[string]int{"smallint": 16, "integer": 32, "bigint": 64}[kind]
-	switch {
-	case kind == "character varying":
-		return commands, "text"
-	case kind == "character":
-		return commands, "bpchar" // the other name has a length, of one
-	case kind != "uuid" && bits == 0:
+	if kind != "uuid" && bits == 0 {
 		return commands, kind
 	}
 	values = []string{}

@@ -211,8 +211,10 @@ func (st *step) remove(list []*core.Settlement) {
 	}
 	st.with("cleaned", `INSERT INTO {connectd_ledger} (tbl, day, state, count)
 		SELECT `+tblParam+`, ({now} AT TIME ZONE 'UTC')::date, 'published', count(*) FROM published HAVING count(*) > 0`)
-	if written { // a row that was never written before has no history
-		st.with("forgotten", `DELETE FROM {connectd_attempt} WHERE tbl = `+tblParam+` AND seq = ANY (ARRAY(SELECT seq FROM published WHERE deliveries > 0))`)
+	if written { // a row that was never written before has no history and no revisions
+		of := ` WHERE tbl = ` + tblParam + ` AND seq = ANY (ARRAY(SELECT seq FROM published WHERE deliveries > 0))`
+		st.with("forgotten", `DELETE FROM {connectd_attempt}`+of)
+		st.with("unrevised", `DELETE FROM {connectd_revision}`+of)
 	}
 }
 

@@ -147,6 +147,7 @@ func cleanNever(t *testing.T, h Harness) {
 	wantRows(t, table, w, map[core.State]int{}, "pending", "held", "sending", "retried")
 }
 
+// A careless purge would take what is parked along with what is done: https://github.com/pal-tamas/rask/pull/533.
 func cleanStopped(t *testing.T, h Harness) {
 	table, w := start(t, h, keyed("k", "dead", "skipped", "published")...)
 	w.kill("dead")
@@ -193,6 +194,7 @@ func cleanReceipt(t *testing.T, h Harness) {
 	}
 }
 
+// Every instance that cleans is one more to deadlock with: https://github.com/Particular/NServiceBus.Persistence.Sql/issues/778.
 func cleanOwner(t *testing.T, h Harness) {
 	table, one := start(t, h, keyed("k", "a")...)
 	one.publish("a")
@@ -309,6 +311,7 @@ func cleanTwice(t *testing.T, h Harness) {
 	wantRows(t, table, w, map[core.State]int{core.Published: n})
 }
 
+// https://github.com/MassTransit/MassTransit/issues/6145: were rows removed that had not been sent?
 func cleanRandom(t *testing.T, h Harness) {
 	for round := range 4 {
 		rnd := rand.New(rand.NewPCG(7, uint64(round)))

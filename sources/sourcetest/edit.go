@@ -23,6 +23,7 @@ var editTests = []test{
 	{"no revision is thrown away: one edit more is refused", editOften},
 	{"of an edit and a skip at the same time one is done", editOrSkip},
 	{"Clean removes a row's revisions with it", cleanRevisions},
+	{"a settlement that deletes a row removes its revisions with it", settleRevisions},
 }
 
 func (w *worker) listed(f core.Filter) []string {
@@ -277,6 +278,21 @@ func cleanRevisions(t *testing.T, h Harness) {
 	r := keepAll
 	r.Published = 0
 	want(t, "removed", w.clean(r)[core.Published], 1)
+	if table.Lines == nil {
+		t.Log("not tested: that the revisions go")
+	} else {
+		want(t, "lines of history and revisions", table.Lines(t), 0)
+	}
+}
+
+func settleRevisions(t *testing.T, h Harness) {
+	table := h.New(t, Options{DeletePublished: true})
+	table.Insert(t, Row{ID: "a", Payload: []byte("p")})
+	w := join(t, table, "one")
+	w.acquireAll()
+	w.kill("a")
+	w.must(w.op.Edit(w.ctx, core.Act{ID: "a", By: "ops"}, core.Edit{Payload: []byte("q")}))
+	w.settle(w.row("a"), core.Settlement{State: core.Published})
 	if table.Lines == nil {
 		t.Log("not tested: that the revisions go")
 	} else {

@@ -97,6 +97,8 @@ func receiptReplaced(t *testing.T, h Harness) {
 	}
 }
 
+// PostgreSQL refuses a statement that would write one row twice, and with it all others:
+// https://github.com/hookdeck/outpost/pull/953.
 func receiptFolded(t *testing.T, h Harness) {
 	_, w := startAlone(t, h, keyed("k", "a", "b")...)
 	r := func(command string, status core.ReceiptStatus, ref string) core.Receipt {

@@ -3,79 +3,78 @@
 package bench
 
 import (
-	"fmt"
-	"path/filepath"
-	"strings"
+	"database/sql"
+	"flag"
 	"testing"
 	"time"
 
 	"github.com/connectd/connectd/core"
-	"github.com/connectd/connectd/sources/mysql"
-	"github.com/connectd/connectd/sources/sqlite"
 )
 
-// auditTime audits a table, whose books must balance, and says how long that took.
-func auditTime(b *testing.B, src core.Auditor) time.Duration {
-	a, err := src.Audit(b.Context(), core.AuditRequest{
+// bookRows are in a table that is audited or cleaned.
+var bookRows = flag.Int("rows", 1_000_000, "so many `ROWS` are audited, and cleaned; for a look at less")
+
+// audited is a table with bookRows rows, half of them published and with a receipt, each with its event. What is inserted
+// later brings its event.
+type audited struct {
+	name string
+	src  core.Auditor
+	db   *sql.DB
+	// insert is the statement of one row, connections how many producers run it.
+	insert      string
+	connections int
+}
+
+// benchmarkAudit audits a table, alone and beside producers that commit half as fast as they can. In the first round only.
+func (r *report) benchmarkAudit(b *testing.B, open func(*testing.B) audited) {
+	once(b, func() {
+		a := open(b)
+		r.add(a.name+", audit of "+count(*bookRows)+" rows, their events and receipts", "", "s", atMost(10), a.time(b).Seconds())
+
+		const period = 15 * time.Second
+		produce := func(long time.Duration, rate float64) produced {
+			for _, table := range []string{"outbox", "events"} {
+				if _, err := a.db.Exec(`DELETE FROM ` + table + ` WHERE id LIKE 'row-%'`); err != nil {
+					b.Fatal(err)
+				}
+			}
+			return produce(b, a.db, a.insert, a.connections, long, rate)
+		}
+		most := produce(period/3, 0).rate
+		without := produce(period/3, most/2)
+		ended, longest := make(chan int), time.Duration(0)
+		stop := time.After(period)
+		go func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					ended <- n
+					return
+				default:
+					longest = max(longest, a.time(b))
+				}
+			}
+		}()
+		beside := produce(period, most/2)
+		audits := <-ended
+		name := a.name + " producers at half their own most, beside audits / that half"
+		r.add(name, "", "", atLeast(0.95), beside.rate/(most/2))
+		r.add("  their own most, alone", name, "rows/s", goal{}, most)
+		r.add("  half of it without audits / that half", name, "", goal{}, without.rate/(most/2))
+		r.add("  an insert's p50 without audits", name, "ms", goal{}, milliseconds(without.p50))
+		r.add("  an insert's p50 beside them", name, "ms", goal{}, milliseconds(beside.p50))
+		r.add("  audits meanwhile", name, "", goal{}, float64(audits))
+		r.add("  the longest of them", name, "s", goal{}, longest.Seconds())
+	})
+}
+
+// time audits the table, whose books must balance, and says how long that took.
+func (a audited) time(b *testing.B) time.Duration {
+	found, err := a.src.Audit(b.Context(), core.AuditRequest{
 		Events: &core.Events{Table: "events", Key: "id", Command: "id"}, ReceiptWithin: time.Hour, Lease: time.Minute, Timeout: 5 * time.Minute,
 	})
-	if err != nil || !a.OK() {
-		b.Errorf("the audit: %v, %+v", err, a.Laws)
+	if err != nil || !found.OK() {
+		b.Errorf("the audit: %v, %+v", err, found.Laws)
 	}
-	return a.Took
-}
-
-// benchmarkSQLiteAudit audits a file, in the first round only.
-func benchmarkSQLiteAudit(b *testing.B, _ programs, r *report) {
-	once(b, func() {
-		path := filepath.Join(b.TempDir(), "audit.db")
-		cfg := sqlite.Config{Path: path, Table: "outbox"}
-		plan, err := sqlite.Plan(b.Context(), cfg, sqlite.InitOptions{})
-		if err == nil {
-			err = sqlite.Apply(b.Context(), cfg, plan)
-		}
-		if err != nil {
-			b.Fatal(err)
-		}
-		db := openDatabase(b, path)
-		for _, text := range []string{
-			fmt.Sprintf(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
-				INSERT INTO outbox (id, aggregateid, payload, state, published_at)
-				SELECT printf('0198f0c2-5b1e-7000-8000-%%012d', i), printf('customer-%%05d', i %% 10000), zeroblob(%d), iif(i %% 2 = 0, 'published', 'pending'), 1 FROM n`, auditedRows, payloadBytes),
-			`CREATE TABLE events (id TEXT PRIMARY KEY)`, `INSERT INTO events SELECT id FROM outbox`,
-			`INSERT INTO connectd_receipt (command_id) SELECT id FROM outbox WHERE state = 'published'`, `PRAGMA wal_checkpoint(TRUNCATE)`,
-		} {
-			if _, err := db.Exec(text); err != nil {
-				b.Fatalf("%s: %v", text, err)
-			}
-		}
-		src, err := sqlite.Open(b.Context(), cfg)
-		if err != nil {
-			b.Fatal(err)
-		}
-		defer src.Close()
-		r.add("SQLite, audit of 1M rows, their events and receipts", "", "s", atMost(10), auditTime(b, src).Seconds())
-	})
-}
-
-// benchmarkMySQLAudit audits a table on MySQL or MariaDB, in the first round only.
-func benchmarkMySQLAudit(b *testing.B, p programs, s *server, r *report) {
-	once(b, func() {
-		d := s.newDatabase(b, "")
-		defer d.drop(b)
-		d.setup(b, p, "", nullSinkYAML, rowsKept).init(b)
-		digits := `(SELECT 0 AS i` + strings.Repeat(` UNION ALL SELECT %d`, 9) + `)`
-		digits = fmt.Sprintf(digits, 1, 2, 3, 4, 5, 6, 7, 8, 9)
-		d.run(b, fmt.Sprintf(`INSERT INTO outbox (id, aggregateid, payload, state, published_at)
-			SELECT CONCAT('0198f0c2-5b1e-7000-8000-', LPAD(i, 12, '0')), CONCAT('customer-', i %% 10000), REPEAT('0', %d), IF(i %% 2 = 0, 'published', 'pending'), '2020-01-01'
-			FROM (SELECT a.i + 10 * b.i + 100 * c.i + 1000 * d.i + 10000 * e.i + 100000 * f.i AS i FROM %[2]s a, %[2]s b, %[2]s c, %[2]s d, %[2]s e, %[2]s f) n`, payloadBytes, digits),
-			`CREATE TABLE events (id varchar(255) PRIMARY KEY)`, `INSERT INTO events SELECT id FROM outbox`,
-			`INSERT INTO connectd_receipt (command_id) SELECT id FROM outbox WHERE state = 'published'`)
-		src, err := mysql.Open(b.Context(), mysql.Config{DSN: d.dsn, Table: "outbox"})
-		if err != nil {
-			b.Fatal(err)
-		}
-		defer src.Close()
-		r.add(s.name+", audit of 1M rows, their events and receipts", "", "s", atMost(10), auditTime(b, src).Seconds())
-	})
+	return found.Took
 }

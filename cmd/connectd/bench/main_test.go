@@ -64,6 +64,7 @@ func BenchmarkGoals(b *testing.B) {
 	b.Run("idle", r.rounds(p, benchmarkIdle))
 	b.Run("start", r.rounds(p, benchmarkStart))
 	b.Run("kill", r.rounds(p, benchmarkKill))
+	b.Run("sqlite-clean", r.rounds(p, benchmarkSQLiteClean))
 	b.Run("sqlite-audit", r.rounds(p, benchmarkSQLiteAudit))
 	benchmarkServers(b, p, r)
 	if b.Failed() {
@@ -94,7 +95,7 @@ func benchmarkServers(b *testing.B, p programs, r *report) {
 		{"postgres-drain", "PostgreSQL drains of 100k rows", benchmarkPostgresDrain},
 		{"postgres-large", "PostgreSQL drains of 1M rows", benchmarkPostgresLarge},
 		{"postgres-clean", "PostgreSQL drain beside the cleaner", benchmarkPostgresClean},
-		{"postgres-audit", "PostgreSQL audit of 1M rows", benchmarkPostgresAudit},
+		{"postgres-audit", "PostgreSQL audit", benchmarkPostgresAudit},
 		{"postgres-wal", "PostgreSQL relay's WAL", benchmarkPostgresWAL},
 		{"postgres-snapshot", "PostgreSQL beside a held snapshot", benchmarkPostgresSnapshot},
 		{"postgres-producers", "PostgreSQL producers beside the relay", benchmarkPostgresProducers},
@@ -109,6 +110,7 @@ func benchmarkServers(b *testing.B, p programs, r *report) {
 			defer tuneMySQL(b, s)()
 		}
 		b.Run(strings.ToLower(each.name)+"-drain", r.withServer(p, s, each.name+" drains", each.variable, benchmarkMySQLDrain))
-		b.Run(strings.ToLower(each.name)+"-audit", r.withServer(p, s, each.name+" audit of 1M rows", each.variable, benchmarkMySQLAudit))
+		b.Run(strings.ToLower(each.name)+"-clean", r.withServer(p, s, each.name+" drain beside the cleaner", each.variable, benchmarkMySQLClean))
+		b.Run(strings.ToLower(each.name)+"-audit", r.withServer(p, s, each.name+" audit", each.variable, benchmarkMySQLAudit))
 	}
 }

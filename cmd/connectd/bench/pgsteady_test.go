@@ -189,13 +189,13 @@ func benchmarkPostgresProducers(b *testing.B, p programs, s *server, r *report) 
 		d := s.newDatabase(b, "")
 		setup := d.setup(b, p, "", fileSinkYAML, rowsDeleted)
 		setup.init(b)
-		most := d.produce(b, connections, period, 0).rate
+		most := produce(b, d.db, insertRow, connections, period, 0).rate
 		d.run(b, `TRUNCATE outbox`) // before any daemon has seen it
-		alone := d.produce(b, connections, period, most/2)
+		alone := produce(b, d.db, insertRow, connections, period, most/2)
 		d.run(b, `TRUNCATE outbox`)
 		run := setup.run(b)
 		run.await(connectorRuns, 0)
-		beside := d.produce(b, connections, period, most/2)
+		beside := produce(b, d.db, insertRow, connections, period, most/2)
 		out := setup.metric(b, publishedMetric)
 		rows := beside.rows
 		untilWithin(b, patience, "all rows are published", 50*time.Millisecond, func() bool { return setup.metric(b, publishedMetric) >= float64(rows) })
@@ -220,7 +220,7 @@ type produced struct {
 
 // produce commits single rows, each in a transaction of its own, from several connections for so long; at a rate, in rows a
 // second, or with 0 as fast as they go. A producer that is late does not wait until it is in time again.
-func (d *database) produce(b *testing.B, connections int, long time.Duration, rate float64) produced {
+func produce(b *testing.B, db *sql.DB, insert string, connections int, long time.Duration, rate float64) produced {
 	var mu sync.Mutex
 	var all []time.Duration
 	var next atomic.Int64
@@ -231,7 +231,7 @@ func (d *database) produce(b *testing.B, connections int, long time.Duration, ra
 	for range connections {
 		wg.Go(func() {
 			var mine []time.Duration
-			conn, err := d.db.Conn(b.Context())
+			conn, err := db.Conn(b.Context())
 			if err != nil {
 				b.Error(err)
 				return
@@ -243,7 +243,7 @@ func (d *database) produce(b *testing.B, connections int, long time.Duration, ra
 					time.Sleep(time.Until(began.Add(time.Duration(float64(n) / rate * float64(time.Second)))))
 				}
 				from := time.Now()
-				if _, err := conn.ExecContext(b.Context(), insertRow, rowID(int(n)), fmt.Sprintf("customer-%05d", n%10_000), payload()); err != nil {
+				if _, err := conn.ExecContext(b.Context(), insert, rowID(int(n)), fmt.Sprintf("customer-%05d", n%10_000), payload()); err != nil {
 					b.Error(err)
 					return
 				}

@@ -145,7 +145,7 @@ func scaleMySQL(b *testing.B, p programs, s *server, r *report) {
 	if s.ours {
 		defer tuneMySQL(b, s)()
 	}
-	from := mysqlTemplate(b, p, s)
+	from := mysqlTemplate(b, p, s, backlogRows, rowsDeleted, 0)
 	defer from.drop(b)
 	for _, sections := range []string{rowsDeleted, rowsKept} {
 		d := from.copyRows(b, p, sections)

@@ -87,7 +87,8 @@ func newMetrics(version, revision string) *metrics {
 
 	fast := prometheus.ExponentialBuckets(0.0005, 2, 14) // 0.5 ms to 4 s
 	m.readTime = histogram("read_duration_seconds", "Time of one read of the outbox table.", fast)
-	m.cleanTime = histogram("clean_duration_seconds", "Time for which one batch of the cleaner locked rows.", fast)
+	m.cleanTime = histogram("clean_duration_seconds", "Time for which one batch of the cleaner locked rows.",
+		[]float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5}) // 0.1 s is what it must stay below
 	m.batchSize = histogram("batch_records", "Records in a batch.", prometheus.ExponentialBuckets(1, 2, 14)) // 1 to 8192
 	m.callTime = histogram("call_duration_seconds", "Time of one delivery call to the sink.",
 		prometheus.ExponentialBuckets(0.001, 2, 16)) // 1 ms to 33 s
