@@ -67,7 +67,7 @@ func (srv server) wholeLife(t *testing.T, cfg mysql.Config, src *mysql.Source, i
 		}
 	}
 	wantState(id, core.Dead)
-	if err := src.Retry(t.Context(), id, "ops"); err != nil {
+	if err := src.Retry(t.Context(), core.Act{ID: id, By: "ops"}); err != nil {
 		t.Error(err)
 	}
 	wantState(id, core.Pending)

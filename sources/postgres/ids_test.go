@@ -51,7 +51,7 @@ func wholeLife(t *testing.T, cfg postgres.Config, src *postgres.Source, schema, 
 		}
 	}
 	wantState(id, core.Dead)
-	if err := src.Retry(t.Context(), id, "ops"); err != nil {
+	if err := src.Retry(t.Context(), core.Act{ID: id, By: "ops"}); err != nil {
 		t.Error(err)
 	}
 	wantState(id, core.Pending)
