@@ -108,10 +108,15 @@ func rowsShow(ctx context.Context, p *program, tables []table, req rowsRequest) 
 		}
 		revisions, err := f.table.ops.Revisions(ctx, id)
 		if err != nil { // the row itself is shown all the same
-			fail(fmt.Errorf("%s: look for what row %s was before: %w", f.table.connector, line(id, 128), err))
+			err = fmt.Errorf("%s: look for what row %s was before: %w", f.table.connector, line(id, 128), err)
+			fail(err)
 		}
 		if req.json {
-			views = append(views, rowwork.ViewWhole(f.table.connector, f.row, f.history, revisions))
+			view := rowwork.ViewWhole(f.table.connector, f.row, f.history, revisions)
+			if err != nil {
+				view.RevisionsError = err.Error()
+			}
+			views = append(views, view)
 			continue
 		}
 		if i > 0 {

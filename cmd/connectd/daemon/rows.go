@@ -95,17 +95,20 @@ func (s *server) getRow(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), rowsTimeout)
 	defer cancel()
 	row, history, err := keeper.rows.Show(ctx, id)
-	var revisions []core.Revision
-	if err == nil {
-		revisions, err = keeper.rows.Revisions(ctx, id)
-	}
 	switch {
 	case errors.Is(err, core.ErrNoRow):
 		s.answer(w, nil, refuse(http.StatusNotFound, "connector %s: no row has this id", keeper.connector))
+		return
 	case err != nil:
 		s.log.Warn("showing a row over HTTP failed", "connector", keeper.connector, "error", err)
 		s.answer(w, nil, refuse(http.StatusServiceUnavailable, "connector %s: the row could not be read", keeper.connector))
-	default:
-		s.answer(w, rowwork.ViewWhole(keeper.connector, row, history, revisions), nil)
+		return
 	}
+	revisions, err := keeper.rows.Revisions(ctx, id)
+	view := rowwork.ViewWhole(keeper.connector, row, history, revisions)
+	if err != nil {
+		s.log.Warn("looking over HTTP for what a row was failed", "connector", keeper.connector, "error", err)
+		view.RevisionsError = "they could not be read"
+	}
+	s.answer(w, view, nil)
 }

@@ -31,6 +31,8 @@ type View struct {
 	Content
 	History   []AttemptView  `json:"history,omitempty"`
 	Revisions []RevisionView `json:"revisions,omitempty"`
+	// RevisionsError says that they could not be read: a user may lack the right to.
+	RevisionsError string `json:"revisions_error,omitempty"`
 }
 
 // Content is a row's payload and headers in JSON.

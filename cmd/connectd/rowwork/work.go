@@ -34,6 +34,8 @@ type Work struct {
 	Edit    core.Edit // other content for the one row that is retried
 	DryRun  bool      // say what would be changed, and change nothing
 	Limit   int       // rows at most; 0: all
+
+	page int // rows read at once; 0: pageSize
 }
 
 // Result is what became of one row. Its error is of the row when OfRow says so.
@@ -126,7 +128,7 @@ func (w *Work) rows(ctx context.Context) iter.Seq2[core.RowInfo, error] {
 	return func(yield func(core.RowInfo, error) bool) {
 		picked := ordered(w.Picked)
 		for after, more := int64(0), w.Filter != nil; more; {
-			page, full, err := w.page(ctx, max(after, w.Filter.After))
+			page, full, err := w.next(ctx, max(after, w.Filter.After))
 			if err != nil {
 				yield(core.RowInfo{}, err)
 				return
@@ -151,14 +153,14 @@ func (w *Work) rows(ctx context.Context) iter.Seq2[core.RowInfo, error] {
 	}
 }
 
-// page reads the next rows of the filter that the verb is for, of each state as many as there is place for. full says
+// next reads the next rows of the filter that the verb is for, of each state as many as there is place for. full says
 // that there may be more.
-func (w *Work) page(ctx context.Context, after int64) (page []core.RowInfo, full bool, err error) {
+func (w *Work) next(ctx context.Context, after int64) (page []core.RowInfo, full bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	f := *w.Filter
-	if f.After, f.Limit = after, pageSize; w.Limit > 0 {
-		f.Limit = min(pageSize, w.Limit+1)
+	if f.After, f.Limit = after, cmp.Or(w.page, pageSize); w.Limit > 0 {
+		f.Limit = min(f.Limit, w.Limit+1)
 	}
 	for _, f.State = range w.Verb.From() {
 		if w.Filter.State != "" && w.Filter.State != f.State {
