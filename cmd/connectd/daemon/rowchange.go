@@ -232,11 +232,15 @@ func (s *server) do(ctx context.Context, work *rowwork.Work, ids []text) (rowsAn
 
 // public is an error as anybody may read it: one of the database tells of hosts and users, and goes to the log.
 func (s *server) public(work *rowwork.Work, r rowwork.Result) string {
+	var state *core.StateError
+	var content *core.ContentError
 	switch {
 	case errors.Is(r.Err, core.ErrNoRow):
 		return "no row has this id"
-	case rowwork.OfRow(r.Err):
-		return core.CleanText(r.Err.Error())
+	case errors.As(r.Err, &state):
+		return core.CleanText(state.Error())
+	case errors.As(r.Err, &content):
+		return core.CleanText(content.Error())
 	default:
 		s.log.Warn("changing a row over HTTP failed", "connector", work.Connector, "seq", r.Row.Seq, "error", r.Err)
 		return "it could not be changed, or it is not known whether it was: look at it again"

@@ -92,7 +92,7 @@ func (w *Work) Do(ctx context.Context, report func(Result) bool) (Summary, error
 	return s, nil
 }
 
-// OfRow says that an error is about the row and not about the database: it may be shown to anybody, and nothing was changed.
+// OfRow says that an error is about the row and not about the database: nothing was changed.
 func OfRow(err error) bool {
 	var state *core.StateError
 	var content *core.ContentError
