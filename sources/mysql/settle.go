@@ -82,9 +82,13 @@ func (src *Source) publish(ctx context.Context, tx *sql.Tx, g same, seqs []int64
 	if err != nil || n == 0 || g.deliveries == 0 { // a row never written before has no history
 		return n, err
 	}
-	_, err = tx.ExecContext(ctx, src.text.fill(`DELETE {attempt} FROM {attempt} LEFT JOIN {table} ON {table}.{order} = {attempt}.seq
-		WHERE {attempt}.tbl = ? AND {attempt}.seq IN `+list(seqs)+` AND {table}.{order} IS NULL`), src.s.table.name)
-	return n, err
+	for _, beside := range []string{"{attempt}", "{revision}"} {
+		if _, err := tx.ExecContext(ctx, src.text.fill(`DELETE `+beside+` FROM `+beside+` LEFT JOIN {table} ON {table}.{order} = `+beside+`.seq
+			WHERE `+beside+`.tbl = ? AND `+beside+`.seq IN `+list(seqs)+` AND {table}.{order} IS NULL`), src.s.table.name); err != nil {
+			return 0, err
+		}
+	}
+	return n, nil
 }
 
 // settle writes rows that were not published, each with its own values, and their history. The rows are locked first, which

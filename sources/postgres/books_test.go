@@ -30,7 +30,7 @@ func (o *appTable) ledger(t *testing.T) map[core.State]int {
 
 func (o *appTable) lines(t *testing.T) (n int) {
 	t.Helper()
-	if err := o.pool.QueryRow(context.Background(), `SELECT count(*) FROM `+o.schema+`.connectd_attempt WHERE tbl = $1`, o.name).Scan(&n); err != nil {
+	if err := o.pool.QueryRow(context.Background(), `SELECT (SELECT count(*) FROM `+o.schema+`.connectd_attempt WHERE tbl = $1) + (SELECT count(*) FROM `+o.schema+`.connectd_revision WHERE tbl = $1)`, o.name).Scan(&n); err != nil {
 		t.Fatal(err)
 	}
 	return n

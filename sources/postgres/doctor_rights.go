@@ -40,7 +40,7 @@ func (s *schema) needed() []right {
 	}
 	for _, t := range []struct{ name, verbs string }{
 		{"outbox", "SELECT UPDATE"}, {"lease", "SELECT UPDATE"}, {"worker", "SELECT INSERT UPDATE DELETE"}, {"inflight", "SELECT INSERT UPDATE DELETE"},
-		{"attempt", "SELECT INSERT DELETE"}, {"ledger", "SELECT INSERT UPDATE DELETE"},
+		{"attempt", "SELECT INSERT DELETE"}, {"revision", "SELECT INSERT DELETE"}, {"ledger", "SELECT INSERT UPDATE DELETE"},
 		{"receipt", "SELECT INSERT UPDATE DELETE"}, {"cleaned", "SELECT INSERT UPDATE DELETE"},
 	} {
 		for verb := range strings.FieldsSeq(t.verbs) {

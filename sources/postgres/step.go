@@ -168,7 +168,7 @@ func (st *step) publish(list []*core.Settlement) {
 		`, {crashes} = `+l.row(l.crashes)+l.where())
 }
 
-// remove deletes published rows with their history, and adds a line to the ledger: a line of its own, since one that is
+// remove deletes published rows with their history and revisions, and adds a line to the ledger: a line of its own, since one that is
 // updated would have the steps of all partitions wait for each other.
 func (st *step) remove(list []*core.Settlement) {
 	seqs, deliveries := make([]int64, len(list)), make([]int32, len(list))
@@ -183,7 +183,9 @@ func (st *step) remove(list []*core.Settlement) {
 	st.with("cleaned", `INSERT INTO {connectd_ledger} (tbl, day, state, count)
 		SELECT `+tblParam+`, ({now} AT TIME ZONE 'UTC')::date, 'published', count(*) FROM published HAVING count(*) > 0`)
 	if written { // a row that was never written before has no history
-		st.with("forgotten", `DELETE FROM {connectd_attempt} WHERE tbl = `+tblParam+` AND seq = ANY (ARRAY(SELECT seq FROM published WHERE deliveries > 0))`)
+		gone := ` WHERE tbl = ` + tblParam + ` AND seq = ANY (ARRAY(SELECT seq FROM published WHERE deliveries > 0))`
+		st.with("forgotten", `DELETE FROM {connectd_attempt}`+gone)
+		st.with("unrevised", `DELETE FROM {connectd_revision}`+gone)
 	}
 }
 

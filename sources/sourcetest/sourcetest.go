@@ -57,7 +57,7 @@ type Table struct {
 
 	// Ledger reads how many rows were cleaned, by state.
 	Ledger func(t *testing.T) map[core.State]int
-	// Lines (optional) counts the lines of history of all rows.
+	// Lines (optional) counts the lines of history and the revisions of all rows.
 	Lines func(t *testing.T) int
 	// AgeReceipts (optional) makes every receipt so much older.
 	AgeReceipts func(t *testing.T, d time.Duration)
@@ -109,6 +109,7 @@ func Run(t *testing.T, h Harness) {
 		{"data", dataTests},
 		{"worker", workerTests},
 		{"operator", operatorTests},
+		{"edit", editTests},
 		{"trace", traceTests},
 		{"life", lifeTests},
 		{"clean", cleanTests},

@@ -36,7 +36,7 @@ func withBooks(db *sql.DB, cfg sqlite.Config, t sourcetest.Table) sourcetest.Tab
 	}
 	t.Lines = func(t *testing.T) (n int) {
 		t.Helper()
-		if err := db.QueryRow(`SELECT count(*) FROM connectd_attempt WHERE tbl = ?`, table).Scan(&n); err != nil {
+		if err := db.QueryRow(`SELECT (SELECT count(*) FROM connectd_attempt WHERE tbl = ?) + (SELECT count(*) FROM connectd_revision WHERE tbl = ?)`, table, table).Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		return n

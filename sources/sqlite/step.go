@@ -128,16 +128,21 @@ func mask(seqs []int64) []byte {
 	return m
 }
 
-// cleaned books deleted rows in the ledger and drops their history.
+// cleaned books deleted rows in the ledger and drops their history and their revisions.
 func (src *Source) cleaned(ctx context.Context, tx *sql.Tx, g same, seqs []int64, total int64) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO connectd_ledger (tbl, day, state, count) VALUES (?, date('now'), 'published', ?)
 		ON CONFLICT DO UPDATE SET count = count + excluded.count`, src.s.table, total)
 	if err != nil || g.deliveries == 0 {
 		return err // a row never written before has no history
 	}
-	_, err = tx.ExecContext(ctx, src.text.fill(`DELETE FROM connectd_attempt WHERE tbl = ?1 AND seq IN (SELECT value FROM json_each(?2))
-		AND NOT EXISTS (SELECT 1 FROM {table} WHERE {order} = connectd_attempt.seq)`), src.s.table, jsonSeqs(seqs))
-	return err
+	list := jsonSeqs(seqs)
+	for _, beside := range []string{"connectd_attempt", "connectd_revision"} {
+		if _, err := tx.ExecContext(ctx, src.text.fill(`DELETE FROM `+beside+` WHERE tbl = ?1 AND seq IN (SELECT value FROM json_each(?2))
+			AND NOT EXISTS (SELECT 1 FROM {table} WHERE {order} = `+beside+`.seq)`), src.s.table, list); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // settle writes one row and its history. A row found changed is left alone.
