@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/cmd/connectd/daemon"
+	"github.com/connectd/connectd/cmd/connectd/rowwork"
 	"github.com/connectd/connectd/core"
 )
 
@@ -131,7 +132,7 @@ func lastEntry(history []core.Attempt) (core.Attempt, bool) {
 // lastError is what the row's last failure was, nil for none: from its history, or from its column.
 func lastError(f found) *errorFact {
 	for i := len(f.history) - 1; i >= 0; i-- {
-		if a := f.history[i]; !operatorsWord(a.Code) {
+		if a := f.history[i]; !rowwork.ByPerson(a) {
 			return &errorFact{a.Code, a.Message}
 		}
 	}
@@ -140,9 +141,6 @@ func lastError(f found) *errorFact {
 	}
 	return &errorFact{Message: f.row.LastError}
 }
-
-// operatorsWord says that a line of history is of a person's change.
-func operatorsWord(code string) bool { return code == "retry" || code == "release" || code == "skip" }
 
 // String writes it behind a colon, "" for none.
 func (e *errorFact) String() string {
@@ -172,10 +170,6 @@ func times(n int) string {
 	}
 	return strconv.Itoa(n) + " times"
 }
-
-// sendCount is how often a row was or may have been sent. Its deliveries count refusals too, for they number the relay's
-// writes to the row.
-func sendCount(r core.RowInfo) int { return max(r.Deliveries-r.Refused, 0) }
 
 func sends(n int) string {
 	if n == 1 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/connectd/connectd/cmd/connectd/rowwork"
 	"github.com/connectd/connectd/core"
 )
 
@@ -150,7 +151,7 @@ func receipt(r core.Receipt) reason {
 }
 
 func explainPublished(ctx context.Context, f found, e *explanation) {
-	n := sendCount(f.row)
+	n := rowwork.Sends(f.row)
 	e.add(reason{Code: "published", Since: stamp(f.row.PublishedAt), Send: n, Say: fmt.Sprintf("The sink confirmed it%s; %s.", at(f.row.PublishedAt), sends(n))}, "")
 	explainChange(f, e)
 	trace, err := f.table.ops.Trace(ctx, f.row.ID)
@@ -170,14 +171,18 @@ func explainPublished(ctx context.Context, f found, e *explanation) {
 // explainChange says who changed the row last, if a person did and nothing has happened since.
 func explainChange(f found, e *explanation) {
 	a, ok := lastEntry(f.history)
-	if !ok || !operatorsWord(a.Code) {
+	if !ok || !rowwork.ByPerson(a) {
 		return
 	}
-	code, verb := past(a.Code), past(a.Code)
-	if a.Code == "skip" {
+	code := rowwork.Verb(a.Code).Past()
+	verb, why := code, ""
+	if a.Code == string(rowwork.Skip) {
 		verb = "given up"
 	}
-	e.add(reason{Code: code, Since: stamp(a.At), By: a.By, Say: fmt.Sprintf("It was %s by %s%s.", verb, line(a.By, 128), at(a.At))}, "")
+	if a.Message != "" {
+		why = ": " + line(a.Message, core.MaxErrorText)
+	}
+	e.add(reason{Code: code, Since: stamp(a.At), By: a.By, Say: fmt.Sprintf("It was %s by %s%s%s.", verb, line(a.By, 128), at(a.At), why)}, "")
 }
 
 func explainSkipped(f found, e *explanation) {
@@ -190,7 +195,7 @@ func explainSkipped(f found, e *explanation) {
 }
 
 func explainDead(f found, e *explanation) {
-	n, failure := sendCount(f.row), lastError(f)
+	n, failure := rowwork.Sends(f.row), lastError(f)
 	a, _ := lastEntry(f.history)
 	r := reason{Code: "dead", Since: stamp(a.At), Send: n, Crashes: f.row.Crashes, Error: failure}
 	switch {
@@ -216,7 +221,7 @@ func explainDead(f found, e *explanation) {
 
 func explainHeld(f found, e *explanation) {
 	a, known := lastEntry(f.history)
-	r := reason{Code: "held", Send: sendCount(f.row), Crashes: f.row.Crashes, Error: lastError(f)}
+	r := reason{Code: "held", Send: rowwork.Sends(f.row), Crashes: f.row.Crashes, Error: lastError(f)}
 	r.Say = "It may have been sent, and on_uncertain: hold sends such a row again only when a person says so"
 	switch {
 	case !known:

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/connectd/connectd/cmd/connectd/rowwork"
 	"github.com/connectd/connectd/core"
 )
 
@@ -101,7 +102,7 @@ func (s *surroundings) explainSent(e *explanation) {
 	if sent.Epoch != s.lease.Epoch { // whose send it was is not known any more
 		w = workerFact{}
 	}
-	r := reason{Code: "in_flight", Send: sendCount(s.row) + 1, Since: stamp(sent.At), Worker: &w}
+	r := reason{Code: "in_flight", Send: rowwork.Sends(s.row) + 1, Since: stamp(sent.At), Worker: &w}
 	if s.owned() && sent.Epoch == s.lease.Epoch {
 		r.Until = s.in(s.lease.Left)
 		r.Say = fmt.Sprintf("Send %d of it is on its way since %s (for %s), in a call of %s that may take %s. The worker's lease ends at %s unless it is renewed.",
@@ -242,11 +243,11 @@ func (s *surroundings) explainSuspect(e *explanation) {
 func (s *surroundings) explainPast(e *explanation) {
 	a, known := lastEntry(s.history)
 	switch {
-	case known && operatorsWord(a.Code):
+	case known && rowwork.ByPerson(a):
 		explainChange(s.found, e)
 	case s.row.LastError != "" && !e.has("backoff"):
 		failure := lastError(s.found)
-		e.add(reason{Code: "failed_before", Error: failure, Say: fmt.Sprintf("Its last send failed, after %s%s. It is tried again.", sends(sendCount(s.row)), failure)}, "")
+		e.add(reason{Code: "failed_before", Error: failure, Say: fmt.Sprintf("Its last send failed, after %s%s. It is tried again.", sends(rowwork.Sends(s.row)), failure)}, "")
 	}
 }
 

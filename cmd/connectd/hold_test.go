@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/connectd/connectd/cmd/connectd/rowwork"
 )
 
 // sticky is a receiver of webhooks that takes some ids and answers no word, until it is let go. It dedupes nothing.
@@ -108,7 +110,7 @@ func (s server) place(t *testing.T, ids ...string) {
 }
 
 // listed are the rows in a state, by `rows list`.
-func listed(t *testing.T, dir, state string) (ids string, rows []rowView) {
+func listed(t *testing.T, dir, state string) (ids string, rows []rowwork.View) {
 	t.Helper()
 	r := connectd(t, dir, "rows", "list", "--json", "--state", state)
 	if err := json.Unmarshal([]byte(r.stdout), &rows); err != nil {
@@ -122,9 +124,9 @@ func listed(t *testing.T, dir, state string) (ids string, rows []rowView) {
 }
 
 // becomes waits until the rows in a state are these.
-func becomes(t *testing.T, dir, state, ids string) []rowView {
+func becomes(t *testing.T, dir, state, ids string) []rowwork.View {
 	t.Helper()
-	var rows []rowView
+	var rows []rowwork.View
 	eventually(t, "rows that are "+state, func() (bool, string) {
 		var now string
 		now, rows = listed(t, dir, state)
@@ -195,7 +197,7 @@ func TestUncertainRowsAreHeld(t *testing.T) {
 }
 
 // checkHeld: a held row tells which send is uncertain, when it was and by which worker, and what happened.
-func checkHeld(t *testing.T, dir string, row rowView, fault string, began time.Time) {
+func checkHeld(t *testing.T, dir string, row rowwork.View, fault string, began time.Time) {
 	t.Helper()
 	what := map[string]string{
 		"daemon killed": " lost its lease before an answer was stored",

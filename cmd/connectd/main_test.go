@@ -21,6 +21,11 @@ func TestMain(m *testing.M) {
 	switch name := filepath.Base(os.Args[0]); {
 	case strings.HasPrefix(name, host.Prefix):
 		serveTorture()
+	case name == "curl":
+		if err := curl(os.Args[1:]); err != nil {
+			fmt.Fprintf(os.Stderr, "curl: %v\n", err)
+			os.Exit(1)
+		}
 	case name == "sqlite3" || name == "sleep":
 		if err := standIn(name, os.Args[1:]); err != nil {
 			fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)

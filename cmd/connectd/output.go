@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,6 +12,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/connectd/connectd/cmd/connectd/rowwork"
 )
 
 // printJSON writes one indented JSON value. Less-than signs and ampersands stay as they are: this is no web page.
@@ -20,6 +23,49 @@ func printJSON(w io.Writer, v any) error {
 	enc.SetIndent("", "  ")
 	if err := enc.Encode(v); err != nil {
 		return fmt.Errorf("write the answer: %w", err)
+	}
+	return nil
+}
+
+// jsonArray writes an array as printJSON would, value by value: there may be many.
+type jsonArray struct {
+	w   io.Writer
+	n   int
+	err error
+}
+
+// add writes the next value.
+func (a *jsonArray) add(v any) {
+	before := ",\n  "
+	if a.n == 0 {
+		before = "[\n  "
+	}
+	a.n++
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("  ", "  ")
+	if err := enc.Encode(v); err != nil && a.err == nil {
+		a.err = err
+	}
+	a.write(before + strings.TrimSuffix(text.String(), "\n"))
+}
+
+func (a *jsonArray) write(text string) {
+	if _, err := io.WriteString(a.w, text); err != nil && a.err == nil {
+		a.err = err
+	}
+}
+
+// end closes the array, and returns the first error that there was.
+func (a *jsonArray) end() error {
+	if a.n == 0 {
+		a.write("[]\n")
+	} else {
+		a.write("\n]\n")
+	}
+	if a.err != nil {
+		return fmt.Errorf("write the answer: %w", a.err)
 	}
 	return nil
 }
@@ -91,9 +137,4 @@ func span(d time.Duration) string {
 }
 
 // stamp writes a moment, UTC; "" for none.
-func stamp(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.UTC().Format("2006-01-02T15:04:05.000Z07:00")
-}
+func stamp(t time.Time) string { return rowwork.Stamp(t) }

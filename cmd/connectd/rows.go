@@ -7,13 +7,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/connectd/connectd/cmd/connectd/rowwork"
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/core/engine"
-	"github.com/connectd/connectd/core/settings"
 )
 
 // table is one connector's outbox table as the commands see it.
@@ -41,85 +39,57 @@ func rowsCommand() *command {
 		subs: []*command{
 			rowsCmd("list", "", "list rows in the order of their table",
 				"Without --state the rows of every state are listed. When there are more than --limit, the last line\nsays how to go on.", rowsList),
-			rowsCmd("show", "ID...", "show rows with payload, headers and history", "", rowsShow),
+			rowsCmd("show", "ID...", "show rows with payload, headers, history and what they were before edits", "", rowsShow),
 			rowsCmd("explain", "ID...", "say why a row is where it is, and what can be done", "", rowsExplain),
-			rowsCmd("retry", "ID...", "send dead rows again",
-				"The rows are retried in the order of their table, whatever the order of the IDs. \"-\" reads IDs from\n"+
-					"stdin, one a line, as they are or as JSON strings; --seq names dead rows by their seq. A row keeps its id, so the\n"+
-					"consumer can still tell a repeat. A running daemon notices within a third of its lease.", change("retry")),
-			rowsCmd("skip", "ID...", "give up dead or held rows",
-				"A skipped row is settled without being sent; later rows of its key no longer wait for it. \"-\" reads IDs from\nstdin, one a line, as they are or as JSON strings; --seq names dead and held rows by their seq.", change("skip")),
-			rowsCmd("release", "ID...", "send held rows, which may have been sent before",
-				"Look first whether the destination has the row's id. \"-\" reads IDs from stdin, one a line, as\nthey are or as JSON strings; --seq names held rows by their seq.", change("release")),
+			changeCmd(rowwork.Retry, "send dead rows again",
+				"The rows are retried in the order of their table, whatever the order of the IDs. A row keeps its id, so the\n"+
+					"consumer can still tell a repeat. A running daemon notices within a third of its lease.\n\n"+
+					"With --payload or --headers one row is sent with other content. The file is taken byte for byte, with the\n"+
+					"newline at its end if it has one. What the row was is kept, and rows show shows it."),
+			changeCmd(rowwork.Skip, "give up dead or held rows",
+				"A skipped row is settled without being sent; later rows of its key no longer wait for it."),
+			changeCmd(rowwork.Release, "send held rows, which may have been sent before",
+				"Look first whether the destination has the row's id."),
 		},
 	}
 }
 
 // rowsRequest is a parsed `connectd rows` command line.
 type rowsRequest struct {
-	state core.State
-	limit int
-	after int64
-	json  bool
-	ids   []string
-	seqs  *seqRange // of retry, skip and release: these rows too, of one connector
-}
-
-// seqRange is rows by their seq, both ends included.
-type seqRange struct{ from, to int64 }
-
-func parseRange(text string) (*seqRange, error) {
-	from, to, isRange := strings.Cut(text, "-")
-	if !isRange {
-		to = from
-	}
-	var r seqRange
-	var err error
-	if r.from, err = strconv.ParseInt(from, 10, 64); err == nil {
-		r.to, err = strconv.ParseInt(to, 10, 64)
-	}
-	if err != nil || r.from < 1 || r.to < r.from {
-		return nil, usagef("--seq is %q, must be a number or FROM-TO", text)
-	}
-	return &r, nil
+	filter core.Filter
+	limit  int
+	json   bool
+	ids    []string
 }
 
 type rowsAction func(ctx context.Context, p *program, tables []table, req rowsRequest) error
 
-// rowsCmd makes one of the commands below `rows`; those with operands need at least one ID.
+// rowsCmd makes one of the commands below `rows` that only read; those with operands need at least one ID.
 func rowsCmd(name, args, short, long string, do rowsAction) *command {
 	return &command{name: name, args: args, short: short, long: long,
 		bind: func(p *program, fs *flag.FlagSet) func(context.Context, []string) error {
 			sel := p.selection(fs)
 			var req rowsRequest
 			fs.BoolVar(&req.json, "json", false, "print JSON")
-			state, seqs := new(string), new(string)
-			changes := slices.Contains([]string{"retry", "skip", "release"}, name)
-			if changes {
-				fs.StringVar(seqs, "seq", "", "all such rows with a seq in `FROM-TO`, of one connector")
-			}
+			filter := func() (core.Filter, error) { return core.Filter{}, nil }
+			var after int64
 			if name == "list" {
-				fs.StringVar(state, "state", "", "only rows in this `STATE`: "+strings.Join(stateNames(), ", "))
+				filter = filterFlags(fs, rowwork.States())
 				fs.IntVar(&req.limit, "limit", 100, "list at most `N` rows of a connector")
-				fs.Int64Var(&req.after, "after", 0, "list rows whose seq is above `SEQ`")
+				fs.Int64Var(&after, "after", 0, "list rows whose seq is above `SEQ`")
 			}
-			return func(ctx context.Context, operands []string) error {
-				if req.state = core.State(*state); *state != "" && !slices.Contains(stateNames(), *state) {
-					return usagef("no state %q%s", *state, settings.DidYouMean(*state, stateNames()))
+			return func(ctx context.Context, operands []string) (err error) {
+				if req.filter, err = filter(); err != nil {
+					return err
 				}
 				if name == "list" && (req.limit < 1 || req.limit > maxListed) {
 					return usagef("--limit is %d, must be 1 to %d", req.limit, maxListed)
 				}
-				ids, err := p.ids(operands)
-				if err != nil {
+				req.filter.After, req.filter.Limit = after, req.limit
+				if req.ids, err = p.ids(operands); err != nil {
 					return err
 				}
-				if *seqs != "" {
-					if req.seqs, err = parseRange(*seqs); err != nil {
-						return err
-					}
-				}
-				if req.ids = ids; (len(ids) > 0 || req.seqs != nil) != (args != "") {
+				if len(req.ids) > 0 != (args != "") {
 					if args == "" {
 						return usagef("rows list takes no IDs; one row: connectd rows show %s", operands[0])
 					}
@@ -131,8 +101,28 @@ func rowsCmd(name, args, short, long string, do rowsAction) *command {
 	}
 }
 
-func stateNames() []string {
-	return []string{string(core.Pending), string(core.Published), string(core.Dead), string(core.Held), string(core.Skipped)}
+// filterFlags declares the flags that choose rows. The function it returns reads them; a flag that is there and empty is
+// wrong.
+func filterFlags(fs *flag.FlagSet, states []string) func() (core.Filter, error) {
+	fields := map[string]string{}
+	usages := map[string]string{
+		"state": "only rows in this `STATE`: " + strings.Join(states, ", "), "key": "only rows of this ordering `KEY`", "type": "only rows of this `TYPE`",
+		"reason": "only rows whose last error contains `TEXT`, to the letter", "older": "only rows that were created this `DURATION` ago or earlier, as 90m or 7d",
+		"newer": "only rows that were created within this `DURATION`",
+	}
+	for _, name := range rowwork.FilterNames() {
+		fs.Func(name, usages[name], func(value string) error {
+			fields[name] = value
+			return nil
+		})
+	}
+	return func() (core.Filter, error) {
+		f, err := rowwork.ParseFilter(fields)
+		if err != nil {
+			return f, usagef("--%v", err)
+		}
+		return f, nil
+	}
 }
 
 // maxID bounds a line of stdin, in bytes. Databases take long ids where these compress well.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/connectd/connectd/cmd/connectd/rowwork"
 )
 
 // failures is an initialised shop with rows in every state a person meets: of key a a dead row and a pending one
@@ -35,7 +37,7 @@ func TestRowsList(t *testing.T) {
 	connectd(t, dir, "rows", "list").want(t, 0, "behind-held", "the destination said no", "CONNECTOR")
 	r := connectd(t, dir, "rows", "list", "--state", "dead", "--json")
 	r.want(t, 0)
-	var rows []rowView
+	var rows []rowwork.View
 	if err := json.Unmarshal([]byte(r.stdout), &rows); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +76,7 @@ func TestRowsShow(t *testing.T) {
 	}
 	r := connectd(t, dir, "rows", "show", "--json", "binary", "large", "nothing")
 	r.want(t, 1, `no such row with id "nothing" in orders`)
-	var rows []rowView
+	var rows []rowwork.View
 	if err := json.Unmarshal([]byte(r.stdout), &rows); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +152,7 @@ func TestRowsChange(t *testing.T) {
 	s.exec("UPDATE outbox SET state = 'dead' WHERE id IN ('backoff', 'behind-backoff', 'held')")
 	r := connectdWith(t, dir, "behind-backoff\nheld\n\nheld\n", map[string]string{"USER": "eve"}, "rows", "retry", "--json", "-", "backoff")
 	r.want(t, 0)
-	var done []changeView
+	var done []rowwork.Changed
 	if err := json.Unmarshal([]byte(r.stdout), &done); err != nil {
 		t.Fatal(err)
 	}

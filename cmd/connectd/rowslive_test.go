@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/connectd/connectd/cmd/connectd/rowwork"
 )
 
 // liveLease is long enough to tell what a heartbeat brings (a third of it) from the reading of the whole table (a minute).
@@ -30,7 +32,7 @@ func operate(t *testing.T, dir, verb string, ids ...string) {
 func noted(t *testing.T, dir, id, verb string) {
 	t.Helper()
 	r := connectd(t, dir, "rows", "show", "--json", id)
-	var rows []rowView
+	var rows []rowwork.View
 	if err := json.Unmarshal([]byte(r.stdout), &rows); err != nil || len(rows) != 1 {
 		t.Fatalf("%v: %+v", err, r)
 	}

@@ -3,100 +3,37 @@ package main
 import (
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"time"
 	"unicode/utf8"
 
+	"github.com/connectd/connectd/cmd/connectd/rowwork"
 	"github.com/connectd/connectd/core"
 )
 
-// maxShown bounds the payload printed for people, in bytes; --json prints all of it.
-const maxShown = 16 << 10
-
-// rowView is a row in JSON.
-type rowView struct {
-	Connector     string          `json:"connector"`
-	Seq           int64           `json:"seq"`
-	ID            string          `json:"id"`
-	Key           *string         `json:"key"`
-	Route         string          `json:"route,omitempty"`
-	Type          string          `json:"type,omitempty"`
-	State         core.State      `json:"state"`
-	Sending       bool            `json:"sending,omitempty"`
-	Partition     int             `json:"partition"`
-	Attempts      int             `json:"attempts"`
-	Deliveries    int             `json:"deliveries"`
-	Crashes       int             `json:"crashes,omitempty"`
-	LastError     string          `json:"last_error,omitempty"`
-	CreatedAt     string          `json:"created_at,omitempty"`
-	AvailableAt   string          `json:"available_at,omitempty"`
-	PublishedAt   string          `json:"published_at,omitempty"`
-	Size          int64           `json:"size"`
-	Payload       *string         `json:"payload,omitempty"`
-	PayloadBase64 *string         `json:"payload_base64,omitempty"`
-	Headers       json.RawMessage `json:"headers,omitempty"`
-	HeadersText   string          `json:"headers_text,omitempty"` // a headers column that is no JSON
-	History       []attemptView   `json:"history,omitempty"`
-}
-
-// attemptView is one entry of a row's history in JSON.
-type attemptView struct {
-	At         string  `json:"at"`
-	Deliveries int     `json:"deliveries"`
-	Code       string  `json:"code"`
-	Message    string  `json:"message,omitempty"`
-	By         string  `json:"by,omitempty"`
-	Seconds    float64 `json:"seconds,omitempty"`
-}
-
-func viewRow(connector string, r core.RowInfo) rowView {
-	v := rowView{
-		Connector: connector, Seq: r.Seq, ID: r.ID, Route: r.Route, Type: r.Type, State: r.State, Sending: r.Sending,
-		Partition: r.Part, Attempts: r.Attempts, Deliveries: r.Deliveries, Crashes: r.Crashes, LastError: r.LastError,
-		CreatedAt: stamp(r.CreatedAt), AvailableAt: stamp(r.AvailableAt), PublishedAt: stamp(r.PublishedAt), Size: r.Size,
-	}
-	if r.Keyed {
-		v.Key = &r.Key
-	}
-	return v
-}
-
-// viewWhole is viewRow with what only Show returns.
-func viewWhole(f found) rowView {
-	v := viewRow(f.table.connector, f.row)
-	if text := string(f.row.Payload); utf8.ValidString(text) {
-		v.Payload = &text
-	} else {
-		text = base64.StdEncoding.EncodeToString(f.row.Payload)
-		v.PayloadBase64 = &text
-	}
-	if json.Valid([]byte(f.row.Headers)) {
-		v.Headers = json.RawMessage(f.row.Headers)
-	} else {
-		v.HeadersText = f.row.Headers
-	}
-	for _, a := range f.history {
-		v.History = append(v.History, attemptView{stamp(a.At), a.Deliveries, a.Code, a.Message, a.By, a.Duration.Seconds()})
-	}
-	return v
-}
+// What is printed for people of a row at most; --json prints all of it.
+const (
+	maxShown   = 16 << 10 // bytes of its payload
+	maxOld     = 2 << 10  // of each that it had before
+	maxHeaders = 4096     // characters
+	maxBy      = 128
+)
 
 // rowsList prints rows of all the tables. A table that cannot be read does not hide the others.
 func rowsList(ctx context.Context, p *program, tables []table, req rowsRequest) error {
-	views := []rowView{}
+	views := []rowwork.View{}
 	var lines [][]string
 	var failed error
 	for _, t := range tables {
-		rows, err := t.ops.List(ctx, core.Filter{State: req.state, After: req.after, Limit: req.limit})
+		rows, err := t.ops.List(ctx, req.filter)
 		if err != nil {
 			p.complain(fmt.Errorf("%s: list rows: %w", t.connector, err))
 			failed = errReported
 			continue
 		}
 		for _, r := range rows {
-			views = append(views, viewRow(t.connector, r))
+			views = append(views, rowwork.ViewRow(t.connector, r))
 			lines = append(lines, rowLine(t.connector, r, time.Now()))
 		}
 		if len(rows) == req.limit {
@@ -115,11 +52,14 @@ func rowsList(ctx context.Context, p *program, tables []table, req rowsRequest) 
 		}
 		return failed
 	}
-	heading := []string{"CONNECTOR", "SEQ", "ID", "KEY", "TYPE", "STATE", "ATTEMPTS", "SENDS", "AGE", "LAST ERROR"}
-	if err := printTable(p.stdout, heading, lines); err != nil {
+	if err := printTable(p.stdout, rowHeading(), lines); err != nil {
 		return err
 	}
 	return failed
+}
+
+func rowHeading() []string {
+	return []string{"CONNECTOR", "SEQ", "ID", "KEY", "TYPE", "STATE", "ATTEMPTS", "SENDS", "AGE", "LAST ERROR"}
 }
 
 func rowLine(connector string, r core.RowInfo, now time.Time) []string {
@@ -129,7 +69,7 @@ func rowLine(connector string, r core.RowInfo, now time.Time) []string {
 	}
 	return []string{
 		connector, strconv.FormatInt(r.Seq, 10), line(r.ID, 64), keyText(r), line(r.Type, 32), stateText(r),
-		strconv.Itoa(r.Attempts), strconv.Itoa(sendCount(r)), age, line(r.LastError, 80),
+		strconv.Itoa(r.Attempts), strconv.Itoa(rowwork.Sends(r)), age, line(r.LastError, 80),
 	}
 }
 
@@ -155,22 +95,34 @@ func stateText(r core.RowInfo) string {
 // rowsShow prints each row whole.
 func rowsShow(ctx context.Context, p *program, tables []table, req rowsRequest) error {
 	var failed error
-	views := []rowView{}
+	fail := func(err error) {
+		p.complain(err)
+		failed = errReported
+	}
+	views := []rowwork.View{}
 	for i, id := range req.ids {
 		f, err := lookup(ctx, tables, id)
 		if err != nil {
-			p.complain(err)
-			failed = errReported
+			fail(err)
 			continue
 		}
+		revisions, err := f.table.ops.Revisions(ctx, id)
+		if err != nil { // the row itself is shown all the same
+			err = fmt.Errorf("%s: look for what row %s was before: %w", f.table.connector, line(id, 128), err)
+			fail(err)
+		}
 		if req.json {
-			views = append(views, viewWhole(f))
+			view := rowwork.ViewWhole(f.table.connector, f.row, f.history, revisions)
+			if err != nil {
+				view.RevisionsError = err.Error()
+			}
+			views = append(views, view)
 			continue
 		}
 		if i > 0 {
 			fmt.Fprintln(p.stdout)
 		}
-		showRow(p, f)
+		showRow(p, f, revisions)
 	}
 	if req.json {
 		if err := printJSON(p.stdout, views); err != nil {
@@ -180,48 +132,76 @@ func rowsShow(ctx context.Context, p *program, tables []table, req rowsRequest) 
 	return failed
 }
 
-func showRow(p *program, f found) {
+func showRow(p *program, f found, revisions []core.Revision) {
 	r := f.row
-	field := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(p.stdout, "%-13s%s\n", name, value)
-		}
-	}
-	field("connector", f.table.connector)
-	field("id", line(r.ID, 512))
-	field("seq", strconv.FormatInt(r.Seq, 10)+" in partition "+strconv.Itoa(r.Part))
-	field("key", keyText(r))
-	field("route", line(r.Route, 512))
-	field("type", line(r.Type, 512))
-	field("state", stateText(r))
-	field("attempts", strconv.Itoa(r.Attempts))
-	field("sends", strconv.Itoa(sendCount(r))+" known or possible")
+	p.field("connector", f.table.connector)
+	p.field("id", line(r.ID, 512))
+	p.field("seq", strconv.FormatInt(r.Seq, 10)+" in partition "+strconv.Itoa(r.Part))
+	p.field("key", keyText(r))
+	p.field("route", line(r.Route, 512))
+	p.field("type", line(r.Type, 512))
+	p.field("state", stateText(r))
+	p.field("attempts", strconv.Itoa(r.Attempts))
+	p.field("sends", strconv.Itoa(rowwork.Sends(r))+" known or possible")
 	switch {
 	case r.Crashes > core.MaxCrashes: // it was retried after it had been buried
-		field("crashes", fmt.Sprintf("%d, and %d bury a row", r.Crashes, core.MaxCrashes))
+		p.field("crashes", fmt.Sprintf("%d, and %d bury a row", r.Crashes, core.MaxCrashes))
 	case r.Crashes > 0:
-		field("crashes", fmt.Sprintf("%d of %d", r.Crashes, core.MaxCrashes))
+		p.field("crashes", fmt.Sprintf("%d of %d", r.Crashes, core.MaxCrashes))
 	}
-	field("last error", line(r.LastError, core.MaxErrorText))
-	field("created", stamp(r.CreatedAt))
+	p.field("last error", line(r.LastError, core.MaxErrorText))
+	p.field("created", stamp(r.CreatedAt))
 	if r.State == core.Pending {
-		field("due", stamp(r.AvailableAt))
+		p.field("due", stamp(r.AvailableAt))
 	}
-	field("published", stamp(r.PublishedAt))
-	field("headers", line(r.Headers, 4096))
+	p.field("published", stamp(r.PublishedAt))
+	p.field("headers", line(r.Headers, maxHeaders))
 	for _, a := range f.history {
-		number := "send " + strconv.Itoa(a.Deliveries)
-		if a.Refused() {
-			number = "not sent"
-		}
-		field("history", fmt.Sprintf("%s  %s  %s  (%s, by %s)", stamp(a.At), line(a.Code, 64), line(a.Message, 200), number, line(a.By, 64)))
+		p.field("history", historyText(a))
 	}
-	showPayload(p, r.Payload)
+	showPayload(p, r.Payload, maxShown)
+	for _, old := range revisions {
+		p.field("until", revisionText(old))
+		p.field("headers", line(old.Headers, maxHeaders))
+		showPayload(p, old.Payload, maxOld)
+	}
 }
 
-// showPayload prints a payload as text if it is text, else in base64.
-func showPayload(p *program, payload []byte) {
-	shown, form := payload[:min(len(payload), maxShown)], "text"
+// field prints what is known of a row under a name, if anything is.
+func (p *program) field(name, value string) {
+	if value != "" {
+		fmt.Fprintf(p.stdout, "%-13s%s\n", name, value)
+	}
+}
+
+// historyText is a line of a row's history: a person's change, or what became of a send.
+func historyText(a core.Attempt) string {
+	text := stamp(a.At) + "  " + line(a.Code, 64) + "  "
+	if rowwork.ByPerson(a) {
+		return text + line(a.Message, core.MaxErrorText) + "  (by " + line(a.By, maxBy) + ")"
+	}
+	number := "send " + strconv.Itoa(a.Deliveries)
+	if a.Refused() {
+		number = "not sent"
+	}
+	if a.Duration > 0 {
+		number += ", took " + span(a.Duration)
+	}
+	return text + line(a.Message, core.MaxErrorText) + "  (" + number + ", by " + line(a.By, maxBy) + ")"
+}
+
+// revisionText says who ended a revision, and why.
+func revisionText(old core.Revision) string {
+	text := stamp(old.At) + "  edited by " + line(old.By, maxBy)
+	if old.Why != "" {
+		text += ": " + line(old.Why, core.MaxErrorText)
+	}
+	return text + "; what it was:"
+}
+
+// showPayload prints a payload as text if it is text, else in base64; at most limit bytes of it.
+func showPayload(p *program, payload []byte, limit int) {
+	shown, form := payload[:min(len(payload), limit)], "text"
 	text := block(string(shown))
 	// A cut may go through a character: up to three bytes of it are no sign of binary data.
 	if !utf8.Valid(shown) && !(len(shown) < len(payload) && utf8.Valid(shown[:lastRune(shown)])) {

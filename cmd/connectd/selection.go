@@ -39,6 +39,7 @@ type selection struct {
 	p         *program
 	files     fileList
 	connector string
+	single    string // why one connector must be chosen where there are several; "" where none must
 }
 
 // configFlag declares -c.
@@ -164,6 +165,9 @@ func (s *selection) withTables(ctx context.Context, do func([]table) error) erro
 	list, whole, err := s.connectors()
 	if err != nil {
 		return err
+	}
+	if s.single != "" && s.connector == "" && (len(list) > 1 || !whole) {
+		return usagef("choose with --connector NAME: %s", s.single)
 	}
 	var tables []table
 	for _, o := range open(ctx, list) {

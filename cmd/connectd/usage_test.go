@@ -6,6 +6,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/connectd/connectd/cmd/connectd/rowwork"
 )
 
 func TestUsage(t *testing.T) {
@@ -71,7 +73,7 @@ func TestFlagsMayFollowOperands(t *testing.T) {
 	openShop(t, dir).insert(2, 1)
 	r := connectd(t, dir, "rows", "show", "id-000001", "--json", "id-000002")
 	r.want(t, 0)
-	var rows []rowView
+	var rows []rowwork.View
 	if err := json.Unmarshal([]byte(r.stdout), &rows); err != nil || len(rows) != 2 {
 		t.Errorf("%v: %s", err, r.stdout)
 	}

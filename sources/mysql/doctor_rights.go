@@ -30,7 +30,7 @@ var needs = []struct{ right, table, statement string }{
 	{"SELECT", "{attempt}", `SELECT n FROM {attempt} WHERE tbl = ''`},
 	{"INSERT", "{attempt}", "INSERT INTO {attempt} (tbl, seq, at, deliveries, code, message, `by`, duration_us) VALUES ('', 0, {now}, 0, '', '', '', 0)"},
 	{"DELETE", "{attempt}", `DELETE FROM {attempt} WHERE tbl = ''`},
-	{"SELECT", "{revision}", `SELECT n FROM {revision} WHERE tbl = ''`},
+	{"SELECT", "{revision}", `SELECT payload FROM {revision} WHERE tbl = ''`},
 	{"INSERT", "{revision}", "INSERT INTO {revision} (tbl, seq, n, at, `by`, why) VALUES ('', 0, 0, {now}, '', '')"},
 	{"DELETE", "{revision}", `DELETE FROM {revision} WHERE tbl = ''`},
 	{"SELECT", "{ledger}", `SELECT count FROM {ledger} WHERE tbl = ''`},

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/core/layout"
@@ -38,6 +39,18 @@ func scanInfo(scan func(...any) error, more ...any) (core.RowInfo, error) {
 
 // List returns rows in seq order. By state it is quick whatever the table's size; a key or a type is looked for row by row.
 func (src *Source) List(ctx context.Context, f core.Filter) ([]core.RowInfo, error) {
+	now := func() (time.Time, error) {
+		var now instant
+		err := src.try(ctx, "ask the time", func() error {
+			return src.work.QueryRowContext(ctx, src.text.fill(`SELECT {now}`)).Scan(&now)
+		})
+		return now.t, err
+	}
+	return layout.ListByAge(f, now, func(f core.Filter) ([]core.RowInfo, error) { return src.list(ctx, f) })
+}
+
+// list is List, but for the bounds of the age.
+func (src *Source) list(ctx context.Context, f core.Filter) ([]core.RowInfo, error) {
 	query, args := src.listQuery(f)
 	var found []core.RowInfo
 	err := src.try(ctx, "list", func() error {
@@ -46,33 +59,18 @@ func (src *Source) List(ctx context.Context, f core.Filter) ([]core.RowInfo, err
 		if err != nil {
 			return err
 		}
-		var now instant
-		if err := src.work.QueryRowContext(ctx, src.text.fill(`SELECT {now}`)).Scan(&now); err != nil {
-			return err
-		}
 		return collect(ctx, src.work, func(rows *sql.Rows) error {
 			r, err := scanInfo(rows.Scan)
 			if err != nil {
 				return err
 			}
-			if !f.TakesAge(r.CreatedAt, now.t) {
-				return nil
-			}
 			r.Sending = r.State == core.Pending && announced.names(r.Seq)
-			if found = append(found, r); len(found) == f.Most() {
-				return errEnough
-			}
+			found = append(found, r)
 			return nil
 		}, query, args...)
 	})
-	if errors.Is(err, errEnough) {
-		err = nil
-	}
 	return found, err
 }
-
-// errEnough ends a query whose rows are enough.
-var errEnough = errors.New("these are enough")
 
 func (src *Source) listQuery(f core.Filter) (string, []any) {
 	var args []any
@@ -92,10 +90,7 @@ func (src *Source) listQuery(f core.Filter) (string, []any) {
 	if f.UpTo > 0 {
 		more += fmt.Sprintf(` AND {order} <= %d`, f.UpTo)
 	}
-	end := ` ORDER BY {order}`
-	if !f.ByAge() { // a time of insertion may be of any kind, and is judged here
-		end += fmt.Sprintf(` LIMIT %d`, f.Most())
-	}
+	end := fmt.Sprintf(` ORDER BY {order} LIMIT %d`, f.Most())
 	if f.State == "" {
 		return src.text.fill(fmt.Sprintf(`SELECT `+infoColumns+` FROM `+bySeq+` WHERE {order} > %d`, f.After) + more + end), args
 	}

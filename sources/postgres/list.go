@@ -40,7 +40,7 @@ func scanInfo(row pgx.Row, more ...any) (core.RowInfo, error) {
 // List returns rows in seq order. Rows of a state that an index knows, pending, dead and held, are found in each
 // partition apart; others are walked through in order, as are those of a key or a type.
 func (src *Source) List(ctx context.Context, f core.Filter) ([]core.RowInfo, error) {
-	args := []any{src.s.table.name, f.After, pgtype.Int8{Int64: int64(f.Most()), Valid: !f.ByAge()}}
+	args := []any{src.s.table.name, f.After, int64(f.Most())}
 	more := ""
 	add := func(condition string, value any) {
 		args = append(args, value)
@@ -58,6 +58,12 @@ func (src *Source) List(ctx context.Context, f core.Filter) ([]core.RowInfo, err
 	if f.UpTo > 0 {
 		add(`{order} <= %s::bigint`, f.UpTo)
 	}
+	if f.Older > 0 {
+		add(`{created at} <= {now} - %s::bigint * interval '1 microsecond'`, f.Older.Microseconds())
+	}
+	if f.Newer > 0 {
+		add(`{created at} >= {now} - %s::bigint * interval '1 microsecond'`, f.Newer.Microseconds())
+	}
 	from := `{table}`
 	switch f.State {
 	case "":
@@ -71,23 +77,17 @@ func (src *Source) List(ctx context.Context, f core.Filter) ([]core.RowInfo, err
 	var list []core.RowInfo
 	err := src.run(ctx, src.work, "list", func(q querier) error {
 		list = nil
-		var now time.Time
-		if err := q.QueryRow(ctx, src.text.fill(`SELECT {now}`)).Scan(&now); err != nil {
-			return err
-		}
 		rows, err := q.Query(ctx, text, args...)
 		if err != nil {
 			return err
 		}
 		defer rows.Close()
-		for len(list) < f.Most() && rows.Next() {
+		for rows.Next() {
 			r, err := scanInfo(rows)
 			if err != nil {
 				return err
 			}
-			if f.TakesAge(r.CreatedAt, now) {
-				list = append(list, r)
-			}
+			list = append(list, r)
 		}
 		return rows.Err()
 	})

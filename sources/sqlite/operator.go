@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/connectd/connectd/core"
@@ -88,13 +87,20 @@ func scanInfo(scan func(...any) error, more ...any) (core.RowInfo, error) {
 // List returns rows in seq order. Listing by state is quick whatever the table's size but for published and skipped
 // rows; a key or a type is looked for row by row.
 func (src *Source) List(ctx context.Context, f core.Filter) ([]core.RowInfo, error) {
+	now := func() (time.Time, error) { return time.Now(), nil } // SQLite's clock is this machine's
+	list, err := layout.ListByAge(f, now, func(f core.Filter) ([]core.RowInfo, error) { return src.list(ctx, f) })
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: list: %w", err)
+	}
+	return list, nil
+}
+
+// list is List, but for the bounds of the age.
+func (src *Source) list(ctx context.Context, f core.Filter) ([]core.RowInfo, error) {
 	where, args := `WHERE {order} > ?2`, []any{src.s.table, f.After}
-	// add adds a condition that a value follows, or has its place at %s.
+	// add adds a condition in which %s is the place of a value.
 	add := func(condition string, value any) {
 		args = append(args, value)
-		if !strings.Contains(condition, "%s") {
-			condition += " %s"
-		}
 		where += ` AND ` + fmt.Sprintf(condition, `?`+strconv.Itoa(len(args)))
 	}
 	switch f.State {
@@ -105,46 +111,36 @@ func (src *Source) List(ctx context.Context, f core.Filter) ([]core.RowInfo, err
 		where += ` AND ({state} = 'dead' OR {state} = 'held')`
 		fallthrough
 	default:
-		add(`{state} =`, string(f.State))
+		add(`{state} = %s`, string(f.State))
 	}
 	if f.Key != "" {
-		add(`CAST({key} AS TEXT) COLLATE BINARY =`, f.Key)
+		add(`CAST({key} AS TEXT) COLLATE BINARY = %s`, f.Key)
 	}
 	if f.Type != "" {
-		add(`CAST({type} AS TEXT) COLLATE BINARY =`, f.Type)
+		add(`CAST({type} AS TEXT) COLLATE BINARY = %s`, f.Type)
 	}
 	if f.Reason != "" {
 		add(`instr(CAST({last_error} AS TEXT), %s) > 0`, f.Reason)
 	}
 	if f.UpTo > 0 {
-		add(`{order} <=`, f.UpTo)
+		add(`{order} <= %s`, f.UpTo)
 	}
-	limit := f.Most()
-	if f.ByAge() {
-		limit = -1 // a time of insertion may be of any kind, and is judged here
-	}
-	args = append(args, limit)
+	args = append(args, f.Most())
 	query := fmt.Sprintf(`SELECT `+infoColumns+` FROM {table} `+where+` ORDER BY {order} LIMIT ?%d`, len(args))
 	rows, err := src.read.QueryContext(ctx, src.text.fill(query), args...)
 	if err != nil {
-		return nil, fmt.Errorf("sqlite: list: %w", err)
+		return nil, err
 	}
 	defer rows.Close()
-	now := time.Now() // the database's clock is this machine's
 	var list []core.RowInfo
-	for len(list) < f.Most() && rows.Next() {
+	for rows.Next() {
 		r, err := scanInfo(rows.Scan)
 		if err != nil {
-			return nil, fmt.Errorf("sqlite: list: %w", err)
+			return nil, err
 		}
-		if f.TakesAge(r.CreatedAt, now) {
-			list = append(list, r)
-		}
+		list = append(list, r)
 	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("sqlite: list: %w", err)
-	}
-	return list, nil
+	return list, rows.Err()
 }
 
 // Show returns one row with its history, oldest entry first.

@@ -8,29 +8,30 @@ import (
 	"github.com/connectd/connectd/core/retention"
 )
 
-// cleaning removes what is done beside everything else, and lets receipts come in over HTTP. The function it returns ends
-// that.
-func (r *runner) cleaning(ctx context.Context, books core.Books) (stop func()) {
+// cleaning removes what is done beside everything else, and lets receipts and changes to rows come in over HTTP. The
+// function it returns ends that.
+func (r *runner) cleaning(ctx context.Context, outbox Outbox) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	c := retention.Cleaner{Books: books, Owner: r.owner, Retention: r.Retention, Log: r.log, Observer: r.observe}
+	c := retention.Cleaner{Books: outbox, Owner: r.owner, Retention: r.Retention, Log: r.log, Observer: r.observe}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		c.Run(ctx)
 	}()
-	r.keepBooks(books)
+	r.open(outbox)
 	return func() {
-		r.keepBooks(nil)
+		r.open(nil)
 		cancel()
 		<-done
 		r.observe.Unknown(0)
 	}
 }
 
-func (r *runner) keepBooks(books core.Books) {
+// open lets HTTP have the outbox table, or none.
+func (r *runner) open(outbox Outbox) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.books = books
+	r.outbox = outbox
 }
 
 // Cleaned counts a batch of the cleaner. It implements retention.Observer.
@@ -62,12 +63,12 @@ func (o *observer) received(results []core.ReceiptResult) {
 	}
 }
 
-// bookkeepers are where the receipts of each connector go.
+// bookkeepers are where the receipts of each connector go, and where its rows are.
 func bookkeepers(runners []*runner) []bookkeeper {
 	list := make([]bookkeeper, len(runners))
 	for i, r := range runners {
 		r.mu.Lock()
-		list[i] = bookkeeper{r.Name, r.books, r.observe.received}
+		list[i] = bookkeeper{r.Name, r.outbox, r.outbox, r.observe.received}
 		r.mu.Unlock()
 	}
 	return list

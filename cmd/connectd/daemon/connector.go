@@ -74,7 +74,7 @@ type runner struct {
 	reason string
 	conn   *engine.Connector
 	plugin Plugin
-	books  core.Books // nil while the source is not open
+	outbox Outbox // nil while the source is not open
 	lag    *core.Lag
 	holdup *core.Holdup      // what keeps rows back; written by countLag alone
 	vacant map[int]time.Time // partitions that nobody has leased → since when, as far as this process saw

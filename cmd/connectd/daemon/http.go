@@ -16,6 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/net/netutil"
+
+	"github.com/connectd/connectd/cmd/connectd/rowwork"
 )
 
 // maxHeader bounds a request's header in bytes.
@@ -29,6 +31,10 @@ const index = `connectd
 
   POST /api/v1/receipts                        consumers' receipts, one or many
   GET  /api/v1/receipts?connector=&command=    what is stored
+
+  GET  /api/v1/rows?connector=&state=&key=&type=&reason=&older=&newer=&after=&limit=
+  GET  /api/v1/rows/row?connector=&id=         one row, with payload and history
+  POST /api/v1/rows/{retry|skip|release}       rows by ids or a filter, or all
 
   POST /api/v1/audit?connector=                an audit, which takes its time
   GET  /api/v1/audit?connector=                the last one
@@ -54,15 +60,54 @@ func (s *server) handler() http.Handler {
 	mux.Handle("GET /metrics", s.authenticated(promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{
 		MaxRequestsInFlight: 4, Timeout: 10 * time.Second,
 	})))
-	mux.Handle("POST /api/v1/receipts", s.authenticated(http.HandlerFunc(s.postReceipts)))
-	mux.Handle("GET /api/v1/receipts", s.authenticated(http.HandlerFunc(s.getReceipts)))
-	mux.Handle("POST /api/v1/audit", s.authenticated(http.HandlerFunc(s.postAudit)))
-	mux.Handle("GET /api/v1/audit", s.authenticated(http.HandlerFunc(s.getAudit)))
+	s.api(mux)
 	mux.Handle("GET /{$}", s.authenticated(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = w.Write([]byte(index))
 	})))
 	return s.guarded(mux)
+}
+
+// api serves what programs ask for. Every answer is JSON, errors too.
+func (s *server) api(mux *http.ServeMux) {
+	type route struct {
+		method, path string
+		handle       http.HandlerFunc
+	}
+	routes := []route{
+		{"POST", "/api/v1/receipts", s.postReceipts},
+		{"GET", "/api/v1/receipts", s.getReceipts},
+		{"POST", "/api/v1/audit", s.postAudit},
+		{"GET", "/api/v1/audit", s.getAudit},
+		{"GET", "/api/v1/rows", s.getRows},
+		{"GET", "/api/v1/rows/row", s.getRow},
+	}
+	for _, verb := range rowwork.Verbs() {
+		routes = append(routes, route{"POST", "/api/v1/rows/" + string(verb), func(w http.ResponseWriter, r *http.Request) { s.postRows(verb, w, r) }})
+	}
+	allowed := map[string][]string{}
+	for _, route := range routes {
+		mux.Handle(route.method+" "+route.path, s.authenticated(route.handle))
+		allowed[route.path] = append(allowed[route.path], route.method)
+	}
+	for path, methods := range allowed {
+		mux.Handle(path, s.authenticated(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Allow", strings.Join(methods, ", "))
+			s.answer(w, nil, refuse(http.StatusMethodNotAllowed, "use %s", strings.Join(methods, " or ")))
+		})))
+	}
+	mux.Handle("/api/", s.authenticated(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		s.answer(w, nil, refuse(http.StatusNotFound, "there is nothing here; GET / lists what there is"))
+	})))
+}
+
+// refuse answers with an error, as JSON to programs that ask the API.
+func (s *server) refuse(w http.ResponseWriter, r *http.Request, status int, text string) {
+	if strings.HasPrefix(r.URL.Path, "/api/") {
+		s.answer(w, nil, refuse(status, "%s", text))
+		return
+	}
+	http.Error(w, text, status)
 }
 
 // guarded refuses requests that a browser was tricked into, and sets the headers every answer has.
@@ -71,7 +116,7 @@ func (s *server) guarded(next http.Handler) http.Handler {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Cache-Control", "no-store")
 		if s.loopback && !loopbackHost(r.Host) {
-			http.Error(w, "this listener serves localhost only; the Host header names another host", http.StatusForbidden)
+			s.refuse(w, r, http.StatusForbidden, "this listener serves localhost only; the Host header names another host")
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -95,7 +140,7 @@ func (s *server) authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.knows(r) {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="connectd"`)
-			http.Error(w, "a bearer token is needed (daemon.token)", http.StatusUnauthorized)
+			s.refuse(w, r, http.StatusUnauthorized, "a bearer token is needed (daemon.token)")
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -23,10 +23,11 @@ const (
 	receiptsPage    = 1000 // receipts listed at most
 )
 
-// bookkeeper is where a connector's receipts go.
+// bookkeeper is where a connector's receipts go, and where its rows are.
 type bookkeeper struct {
 	connector string
 	books     core.Books // nil while its source is not open
+	rows      core.Operator
 	received  func([]core.ReceiptResult)
 }
 
@@ -123,22 +124,30 @@ func isJSON(r *http.Request) error {
 	return nil
 }
 
-// readReceipts reads a POST's body.
-func readReceipts(w http.ResponseWriter, r *http.Request) (*receiptsRequest, error) {
+// readBody reads a POST's body, an object of at most limit bytes.
+func readBody(w http.ResponseWriter, r *http.Request, limit int64, into any) error {
 	if err := isJSON(r); err != nil {
-		return nil, err
+		return err
 	}
-	var request receiptsRequest
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxReceiptsBody))
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	if err == nil {
-		err = decode(data, &request)
+		err = decode(data, into)
 	}
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		return nil, refuse(http.StatusRequestEntityTooLarge, "the body is larger than %d bytes", maxReceiptsBody)
+		return refuse(http.StatusRequestEntityTooLarge, "the body is larger than %d bytes", limit)
 	case err != nil:
-		return nil, refuse(http.StatusBadRequest, "the body is not as it should be: %s", core.CleanText(err.Error()))
+		return refuse(http.StatusBadRequest, "the body is not as it should be: %s", core.CleanText(err.Error()))
+	}
+	return nil
+}
+
+// readReceipts reads a POST's body.
+func readReceipts(w http.ResponseWriter, r *http.Request) (*receiptsRequest, error) {
+	var request receiptsRequest
+	if err := readBody(w, r, maxReceiptsBody, &request); err != nil {
+		return nil, err
 	}
 	if request.Receipts == nil {
 		request.Receipts = []receiptJSON{request.receiptJSON}

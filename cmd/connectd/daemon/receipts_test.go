@@ -24,7 +24,7 @@ func booked(token string, ids ...string) (http.Handler, *memory.Source) {
 	}
 	tx.Commit()
 	s := testServer(token)
-	s.books = func() []bookkeeper { return []bookkeeper{{"orders", table, func([]core.ReceiptResult) {}}} }
+	s.books = func() []bookkeeper { return []bookkeeper{{"orders", table, table, func([]core.ReceiptResult) {}}} }
 	return s.handler(), table
 }
 
