@@ -54,7 +54,7 @@ bench: ## the figures of docs/benchmarks.md, in ROUNDS rounds, with real servers
 	scripts/services.sh run $(GO) test -run '^$$' -bench '^BenchmarkGoals$$' -benchtime $(ROUNDS)x -timeout 2h ./cmd/connectd/bench \
 		-report '$(abspath $(REPORT))' $(if $(LARGE),-large)
 
-scale: ## how cost grows, in 20 minutes, with real servers; REPORT=docs/scaling.md writes it there, PART=NAME does one table, QUICK=1 less of each
+scale: ## how cost grows, in 11 minutes, with real servers; REPORT=docs/scaling.md writes it there, PART=NAME does one table, QUICK=1 less of each
 	scripts/services.sh run $(GO) test -run '^$$' -bench '^BenchmarkScale$$/^$(PART)' -benchtime 1x -timeout 40m ./cmd/connectd/bench \
 		-page '$(abspath $(REPORT))' $(if $(QUICK),-quick)
 

@@ -155,7 +155,7 @@ func written(t testing.TB, results []Result) {
 }
 
 func message(topic, key, value string) *Message {
-	return &Message{Topic: topic, Key: []byte(key), Partition: ByKey, Value: []byte(value), Time: time.UnixMilli(1_700_000_000_000)}
+	return &Message{Topic: topic, Key: []byte(key), Partition: ByKey, Value: []byte(value), Time: time.Now()}
 }
 
 func numbered(topic string, n int) []*Message {

@@ -1,6 +1,7 @@
 package producer
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -16,6 +17,10 @@ const (
 	unreachableAfter = 5 * time.Second
 	// A topic that was there and is missing in one broker's view may come back within this time.
 	vanishedAfter = 2 * time.Second
+	// How old a batch's latest message may be for the broker to know the batch again. Brokers forget a producer whose latest
+	// message, by its own time, is older than producer.id.expiration.ms, a day if they are not told otherwise
+	// (ProducerStateManager.isProducerExpired, https://github.com/apache/kafka/pull/13040). Half of it, since clocks differ.
+	rememberedFor = 12 * time.Hour
 	// noID as a producer id asks for a new one.
 	noID = -2
 )
@@ -33,6 +38,10 @@ func (l *lane) deliver(b *batch) {
 			return
 		case stepLeft:
 			l.giveUp(b)
+			return
+		case stepForgettable:
+			l.giveUp(b)
+			_ = l.p.refresh(l.p.ctx, seen) // for the next batch, which finds out if there was no answer
 			return
 		case stepFail:
 			l.fail(b, v.err)
@@ -95,7 +104,18 @@ func (l *lane) try(b *batch) (leader *broker, seen uint64, v verdict) {
 	}
 	a := &attempt{topic: l.topic.name, partition: l.partition, batch: b.bytes, answer: make(chan answer, 1)}
 	leader.produce(a)
-	return leader, seen, l.judge(b, <-a.answer, leader)
+	v = l.judge(b, <-a.answer, leader)
+	if again := v.step == stepAgain || v.step == stepFindLeader; again && v.unknown && l.forgettable(b) {
+		v.step = stepForgettable
+		v.err.Text += "; its time is too long ago for brokers to know it again"
+	}
+	return leader, seen, v
+}
+
+// forgettable reports whether the broker may not know the batch if it is sent again. Batches without numbers it never knows.
+func (l *lane) forgettable(b *batch) bool {
+	latest := time.UnixMilli(int64(binary.BigEndian.Uint64(b.bytes[atMaxTimestamp:])))
+	return l.next.id >= 0 && time.Since(latest) >= rememberedFor
 }
 
 // note keeps what a try has shown, for calls that leave.

@@ -28,6 +28,13 @@
 // on the broker refuses everything of the one before: what the network still holds cannot come behind what is written
 // later. Each lane has an id of its own, so that its epochs are nobody else's affair.
 //
+// A broker knows a batch again for as long as it remembers the producer. Apache Kafka forgets one when its latest message, by
+// the message's own time, is older than producer.id.expiration.ms, a day by default: it looks when it starts, and now and
+// then while it runs. (Where the topic has the time of writing instead, that counts.) So a batch older than half a day is
+// sent once in a call: when nobody knows whether it is written, its messages are Unknown at once. The higher epoch keeps
+// late copies of it away only until the broker forgets that too. Brokers with a shorter producer.id.expiration.ms may write
+// younger batches twice, and nothing says so.
+//
 // Without idempotence a batch that was sent again may be in the log twice, and a late copy may come behind its
 // successors.
 package producer

@@ -38,26 +38,6 @@ func brokerKeepsNumbers(t *testing.T, brokers []string, topic string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	send := func(epoch int16, sequence int32, values ...string) answer {
-		t.Helper()
-		c := &call{}
-		var entries []*entry
-		for i, v := range values {
-			c.messages = append(c.messages, message(topic, "k", v))
-			entries = append(entries, &entry{call: c, index: i})
-		}
-		bytes, err := appendBatch(nil, entries, numbering{id: id.id, epoch: epoch, sequence: sequence}, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		a := &attempt{topic: topic, batch: bytes, answer: make(chan answer, 1)}
-		leader.produce(a)
-		result := <-a.answer
-		if result.err != nil {
-			t.Fatal(result.err)
-		}
-		return result
-	}
 	e := id.epoch
 	for _, step := range []struct {
 		name     string
@@ -76,7 +56,10 @@ func brokerKeepsNumbers(t *testing.T, brokers []string, topic string) {
 		{"an old batch, late", e, 2, []string{"c"}, kafka.InvalidProducerEpoch, -1},
 		{"the higher epoch's next", e + 1, 1, []string{"e"}, 0, 5},
 	} {
-		a := send(step.epoch, step.sequence, step.values...)
+		a := sendBatch(t, leader, topic, numbering{id: id.id, epoch: step.epoch, sequence: step.sequence}, time.Now(), step.values...)
+		if a.err != nil {
+			t.Fatal(a.err)
+		}
 		if a.code != step.code || step.code == 0 && a.offset != step.offset {
 			t.Errorf("%s: code %d, offset %d; want %d, %d", step.name, a.code, a.offset, step.code, step.offset)
 		}
@@ -88,6 +71,26 @@ func brokerKeepsNumbers(t *testing.T, brokers []string, topic string) {
 	if want := "first a b c d e"; strings.Join(got, " ") != want {
 		t.Errorf("the log is %q, want %q", got, want)
 	}
+}
+
+// sendBatch sends a batch of messages of that time, under these numbers, to the topic's partition 0.
+func sendBatch(t *testing.T, leader *broker, topic string, n numbering, at time.Time, values ...string) answer {
+	t.Helper()
+	c := &call{}
+	var entries []*entry
+	for i, v := range values {
+		m := message(topic, "k", v)
+		m.Time = at
+		c.messages = append(c.messages, m)
+		entries = append(entries, &entry{call: c, index: i})
+	}
+	bytes, err := appendBatch(nil, entries, n, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &attempt{topic: topic, batch: bytes, answer: make(chan answer, 1)}
+	leader.produce(a)
+	return <-a.answer
 }
 
 // A broker that expects other numbers, since it lost a batch, or saw a higher epoch, is given new ones: the messages are

@@ -10,11 +10,12 @@ import (
 type step uint8
 
 const (
-	stepAgain      step = iota // the same bytes, after a pause
-	stepFindLeader             // and ask first who leads
-	stepRenumber               // the same messages under new numbers
-	stepTakeApart              // without the culprits, or in halves
-	stepFail                   // it is of no use
+	stepAgain       step = iota // the same bytes, after a pause
+	stepFindLeader              // and ask first who leads
+	stepRenumber                // the same messages under new numbers
+	stepTakeApart               // without the culprits, or in halves
+	stepFail                    // it is of no use
+	stepForgettable             // it may be written, and the broker may not know it again
 	stepWritten
 	stepLeft // nobody waits for it any more
 )
@@ -54,9 +55,15 @@ func (l *lane) judge(b *batch, a answer, leader *broker) verdict {
 		v.step, v.unknown = stepFindLeader, true
 	case kafka.ThrottlingQuotaExceeded:
 		v.step, v.err.Class, v.err.RetryAfter = stepFail, Throttled, max(leader.mutedFor(), l.p.cfg.BackoffMax)
-	case kafka.OutOfOrderSequenceNumber, kafka.UnknownProducerId:
-		// The broker does not have the batch before this one: it lost it, or forgot this producer. So it has not this one.
+	case kafka.OutOfOrderSequenceNumber:
+		// The broker does not have the batch before this one: it lost it. So it has not this one.
 		v.step, v.unknown = stepRenumber, false
+	case kafka.UnknownProducerId:
+		// The broker has forgotten this producer, and with it whether it has the batch. Since Kafka 2.5 it takes the batch instead.
+		v.step = stepRenumber
+		if v.unknown {
+			v.step = stepFail
+		}
 	case kafka.InvalidProducerEpoch, producerFenced:
 		// Somebody uses a higher epoch of this lane's id. Nobody should.
 		l.next = numbering{id: noID}

@@ -3,10 +3,7 @@ package producer
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -184,62 +181,4 @@ func realRecordsDeleted(t *testing.T, brokers []string) {
 	written(t, p.Produce(within(t, patience), numbered(topic, 20)))
 	deleteRecords(t, brokers, topic, 20)
 	written(t, p.Produce(within(t, patience), numbered(topic, 20)))
-}
-
-// A broker that is killed and comes back in the middle of calls loses nothing and keeps each key's order; there are no
-// more copies than results that said so.
-func TestRealBrokerKilled(t *testing.T) {
-	own := services.Own(t, "kafka")
-	brokers := own.Kafka()
-	topic := newTopic(t, brokers, 3)
-	p := opened(t, brokers, func(c *Config) { c.RequestTimeout = 2 * time.Second })
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var wg sync.WaitGroup
-	counts := make([]atomic.Int64, 4)
-	var unknown atomic.Int64
-	for caller := range counts {
-		wg.Go(func() {
-			key := fmt.Sprint("caller-", caller)
-			for ctx.Err() == nil {
-				m := message(topic, key, key+":"+strconv.FormatInt(counts[caller].Load(), 10))
-				for {
-					r := p.Produce(within(t, patience), []*Message{m})[0]
-					if r.Err == nil {
-						break
-					}
-					if r.Err.Class != Retry && r.Err.Class != Sink {
-						t.Errorf("%v: %v", r.Err.Class, r.Err)
-					}
-					if r.Err.Unknown {
-						unknown.Add(1)
-					}
-					sleep(t.Context(), 20*time.Millisecond)
-				}
-				counts[caller].Add(1)
-			}
-		})
-	}
-	rounds := func() {
-		before := counts[0].Load()
-		eventually(t, "it goes on", func() bool { return counts[0].Load() > before+20 })
-	}
-	rounds()
-	own.Kill("kafka")
-	own.Start("kafka")
-	rounds()
-	own.Stop("kafka")
-	own.Start("kafka")
-	rounds()
-	cancel()
-	wg.Wait()
-	total := 0
-	for i := range counts {
-		total += int(counts[i].Load())
-	}
-	copies := checkLog(t, brokers, topic, total)
-	if copies > int(unknown.Load()) {
-		t.Errorf("%d copies, but only %d results said that the message may be written", copies, unknown.Load())
-	}
-	t.Logf("%d messages, %d copies, %d unknown", total, copies, unknown.Load())
 }
