@@ -1,0 +1,5 @@
+package durableexecution
+
+import "testing"
+
+func documented(t *testing.T, out string) {}
