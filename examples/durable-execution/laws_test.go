@@ -1,7 +1,6 @@
 package durableexecution
 
 import (
-	"bytes"
 	"database/sql"
 	"encoding/json"
 	"errors"
@@ -74,8 +73,9 @@ func damages(driver string) []damage {
 	}
 }
 
-// breakLaws wants the audit to be red for each law that is broken, by its name, and green again when it is mended.
-func breakLaws(t *testing.T, b books, driver string) {
+// breakLaws wants the audit to be red for each law that is broken, by its name, and green again when it is mended. It returns
+// what the audit told people.
+func breakLaws(t *testing.T, b books, driver string) (printed string) {
 	db, err := sql.Open(driver, b.dsn)
 	if err != nil {
 		t.Fatal("the database's address is not what the driver wants") // the error may show it
@@ -105,11 +105,14 @@ func breakLaws(t *testing.T, b books, driver string) {
 		if !slices.Equal(names, d.broken) {
 			t.Errorf("to break %s breaks %v, want %v", d.law, names, d.broken)
 		}
+		text, _ := b.audit(t)
+		printed += text
 		run(d.undo)
 		if laws := b.broken(t); len(laws) > 0 {
 			t.Fatalf("%s is mended, and the books do not balance: %+v", d.law, laws)
 		}
 	}
+	return printed
 }
 
 type law struct {
@@ -123,26 +126,18 @@ type law struct {
 	}
 }
 
-// broken runs the audit and lists the laws that are broken. All seven must have been checked, and the exit code be right.
+// broken lists the laws that are broken. All seven must have been checked, and the exit code be right.
 func (b books) broken(t *testing.T) (laws []law) {
 	t.Helper()
-	var out, words bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), b.program, "audit", "--json")
-	cmd.Dir, cmd.Stdout, cmd.Stderr = b.dir, &out, &words
-	cmd.Env = append(os.Environ(), "TRIPS_DSN="+b.dsn, "BUDGET_URL=http://127.0.0.1:9/commands")
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
+	text, code := b.audit(t, "--json")
 	var answer struct {
 		Connectors []struct {
 			OK   bool
 			Laws []law
 		}
 	}
-	if err := json.Unmarshal(out.Bytes(), &answer); err != nil || len(answer.Connectors) != 1 || len(answer.Connectors[0].Laws) != 7 {
-		t.Fatalf("%v: %s\n%s", err, &out, &words)
+	if err := json.Unmarshal([]byte(text), &answer); err != nil || len(answer.Connectors) != 1 || len(answer.Connectors[0].Laws) != 7 {
+		t.Fatalf("%v: %s", err, text)
 	}
 	for _, l := range answer.Connectors[0].Laws {
 		if !l.Checked {
@@ -152,8 +147,27 @@ func (b books) broken(t *testing.T) (laws []law) {
 			laws = append(laws, l)
 		}
 	}
-	if red := cmd.ProcessState.ExitCode() == 1; red != (len(laws) > 0) || red == answer.Connectors[0].OK {
-		t.Errorf("exit code %d with %d laws broken", cmd.ProcessState.ExitCode(), len(laws))
+	if red := code == 1; red != (len(laws) > 0) || red == answer.Connectors[0].OK {
+		t.Errorf("exit code %d with %d laws broken", code, len(laws))
 	}
 	return laws
+}
+
+// audit runs the command.
+func (b books) audit(t *testing.T, args ...string) (printed string, code int) {
+	t.Helper()
+	cmd := b.connectd(append([]string{"audit"}, args...)...)
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// connectd is a command of the program.
+func (b books) connectd(args ...string) *exec.Cmd {
+	cmd := exec.Command(b.program, args...)
+	cmd.Dir, cmd.Env = b.dir, append(os.Environ(), "TRIPS_DSN="+b.dsn, "BUDGET_URL=http://127.0.0.1:9/commands")
+	return cmd
 }
