@@ -37,6 +37,7 @@ func TestRun(t *testing.T) {
 		{"mariadb", "mysql", func(t *testing.T) string { return exampletest.MySQLDatabase(t, services.MariaDB(t)) }},
 	} {
 		t.Run(kind.name, func(t *testing.T) {
+			t.Parallel()
 			work := t.TempDir()
 			env := []string{"WORK=" + work, "CONNECTD=" + program}
 			dsn := "file:" + filepath.Join(work, "trips.db") + "?_pragma=busy_timeout(10000)"
