@@ -14,7 +14,7 @@ import (
 var told = []string{
 	"committed", "events= 1 commands= 1", "('cmd-1', 'lock_budget', 0)",
 	"refused, a duplicate: there is a command cmd-1", "rolled back", "events= 1 commands= 1", "('cmd-1', 'lock_budget', 0)",
-	"\nclaimed True\n", "kill -9", "\nearly False\n", "cmd-1 (trips): sending", "\ntakeover True\n",
+	"\nclaimed True\n", "kill -9", "cmd-1 (trips): sending", "\nearly False\n", "\ntakeover True\n",
 	"\nstatus= published deliveries= 2\n", "cmd-1 arrived: delivery 1\ncmd-1 arrived: delivery 2, a possible duplicate\n",
 	"cmd-2, delivery 1: done (900 locked)", "rows= 1 receipts= 1 cleaned= 1", "No consumer has reported it",
 	"cmd-1, delivery 1: done (900 locked)\ncmd-1, delivery 2: done before, the receipt is the first one's (900 locked)",

@@ -116,11 +116,11 @@ echo '$ kill -9 connectd'
 kill -9 "$daemon"
 wait "$daemon" 2>/dev/null || true
 
-say 'The next publisher is there at once, and must wait: the lease has its time, by the clock of the database.'
+say 'The next publisher is there at once. It asks each half second and must wait: the lease has its time, by the clock of the database.'
 start_daemon
 await workers 2
-show witness lease early 2
 show connectd rows explain cmd-1
+show witness lease early 2
 say 'To wait is dull. What follows is logical time: the lease is made to end 30 seconds earlier.'
 show witness later 30
 await arrived cmd-1 2
