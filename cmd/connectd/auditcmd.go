@@ -82,7 +82,7 @@ func (p *program) audit(ctx context.Context, sel *selection, asJSON bool) error 
 func (p *program) auditOne(ctx context.Context, c config.Connector) (view daemon.AuditView, figures []string, err error) {
 	opening, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	source, err := openSource(opening, c, slog.New(slog.DiscardHandler))
+	source, err := openToAudit(opening, c, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return view, nil, err
 	}

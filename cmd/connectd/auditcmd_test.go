@@ -39,3 +39,21 @@ func TestAudit(t *testing.T) {
 	connectd(t, dir, "audit", "extra").want(t, 2, "takes no arguments")
 	connectd(t, dir, "audit", "--connector", "ordres").want(t, 1, `did you mean "orders"?`)
 }
+
+// TestAuditOfALostConstraint: what other commands refuse to work on is just what an audit must look at.
+func TestAuditOfALostConstraint(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "connectd.yaml", quickstart)
+	shop := openShop(t, dir)
+	shop.exec(`CREATE TABLE outbox (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL, aggregateid TEXT, type TEXT, payload BLOB)`)
+	shop.exec(`CREATE UNIQUE INDEX outbox_id ON outbox (id)`)
+	connectd(t, dir, "init").want(t, 0)
+	shop.insert(3, 1)
+	shop.exec(`DROP INDEX outbox_id`)
+	connectd(t, dir, "audit").want(t, 0, "0 ids there twice")
+	shop.n = 1
+	shop.insert(1, 1)
+	connectd(t, dir, "audit").want(t, 1, "BROKEN  identity", "1 ids are there more than once", "id-000002")
+	connectd(t, dir, "rows", "list").want(t, 1, "has no unique constraint of its own")
+}

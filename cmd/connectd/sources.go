@@ -21,8 +21,8 @@ import (
 type sourceKind struct {
 	// check says what of a connector's source cannot work, without a look at the database.
 	check func(c config.Connector) error
-	// open opens its outbox table.
-	open func(ctx context.Context, c config.Connector, log *slog.Logger) (daemon.Outbox, error)
+	// open opens its outbox table, to work on it or only to audit it.
+	open func(ctx context.Context, c config.Connector, toAudit bool, log *slog.Logger) (daemon.Outbox, error)
 	// plan says what `init` would do, and returns how to do it.
 	plan func(ctx context.Context, c config.Connector, o initOptions) (core.Plan, func(context.Context) error, error)
 	// diagnose says what of its set-up works and what does not.
@@ -41,8 +41,10 @@ func sourceKinds() map[string]sourceKind {
 	return map[string]sourceKind{
 		"sqlite": {
 			check: func(c config.Connector) error { return sqliteConfig(c).Validate() },
-			open: func(ctx context.Context, c config.Connector, _ *slog.Logger) (daemon.Outbox, error) {
-				return sqlite.Open(ctx, sqliteConfig(c))
+			open: func(ctx context.Context, c config.Connector, toAudit bool, _ *slog.Logger) (daemon.Outbox, error) {
+				cfg := sqliteConfig(c)
+				cfg.ToAudit = toAudit
+				return sqlite.Open(ctx, cfg)
 			},
 			plan: func(ctx context.Context, c config.Connector, o initOptions) (core.Plan, func(context.Context) error, error) {
 				if o.partitions > 1 {
@@ -58,8 +60,10 @@ func sourceKinds() map[string]sourceKind {
 		},
 		"postgres": {
 			check: func(c config.Connector) error { return postgresConfig(c, nil).Validate() },
-			open: func(ctx context.Context, c config.Connector, log *slog.Logger) (daemon.Outbox, error) {
-				return postgres.Open(ctx, postgresConfig(c, log))
+			open: func(ctx context.Context, c config.Connector, toAudit bool, log *slog.Logger) (daemon.Outbox, error) {
+				cfg := postgresConfig(c, log)
+				cfg.ToAudit = toAudit
+				return postgres.Open(ctx, cfg)
 			},
 			plan: func(ctx context.Context, c config.Connector, o initOptions) (core.Plan, func(context.Context) error, error) {
 				cfg, opt := postgresConfig(c, nil), postgres.InitOptions{Existing: o.existing, Partitions: o.partitions, Tell: o.tell}
@@ -72,8 +76,10 @@ func sourceKinds() map[string]sourceKind {
 		},
 		"mysql": {
 			check: func(c config.Connector) error { return mysqlConfig(c).Validate() },
-			open: func(ctx context.Context, c config.Connector, _ *slog.Logger) (daemon.Outbox, error) {
-				return mysql.Open(ctx, mysqlConfig(c))
+			open: func(ctx context.Context, c config.Connector, toAudit bool, _ *slog.Logger) (daemon.Outbox, error) {
+				cfg := mysqlConfig(c)
+				cfg.ToAudit = toAudit
+				return mysql.Open(ctx, cfg)
 			},
 			plan: func(ctx context.Context, c config.Connector, o initOptions) (core.Plan, func(context.Context) error, error) {
 				cfg, opt := mysqlConfig(c), mysql.InitOptions{Existing: o.existing, Partitions: o.partitions, Tell: o.tell}
@@ -97,7 +103,16 @@ func checkSource(c config.Connector) error {
 
 // openSource opens a connector's outbox table.
 func openSource(ctx context.Context, c config.Connector, log *slog.Logger) (daemon.Outbox, error) {
-	source, err := sourceKinds()[c.Source.Plugin].open(ctx, c, log)
+	return openFor(ctx, c, false, log)
+}
+
+// openToAudit is openSource for an audit, which looks at a table that no daemon would work on as well.
+func openToAudit(ctx context.Context, c config.Connector, log *slog.Logger) (daemon.Outbox, error) {
+	return openFor(ctx, c, true, log)
+}
+
+func openFor(ctx context.Context, c config.Connector, toAudit bool, log *slog.Logger) (daemon.Outbox, error) {
+	source, err := sourceKinds()[c.Source.Plugin].open(ctx, c, toAudit, log)
 	if err != nil {
 		return nil, err // not the nil pointer of some type
 	}

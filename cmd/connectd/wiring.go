@@ -144,6 +144,9 @@ func startable(d config.Daemon, c config.Connector) daemon.Connector {
 		Open: func(ctx context.Context, log *slog.Logger) (daemon.Outbox, error) {
 			return openSource(ctx, c, log.With("connector", c.Name))
 		},
+		OpenToAudit: func(ctx context.Context, log *slog.Logger) (daemon.Outbox, error) {
+			return openToAudit(ctx, c, log.With("connector", c.Name))
+		},
 		Start: func(log *slog.Logger) (daemon.Plugin, error) {
 			spec, err := sinkSpec(d, c)
 			if err != nil {

@@ -31,6 +31,9 @@ type Config struct {
 	HeaderColumns []layout.HeaderColumn
 	// DeletePublished deletes a row when it is published, instead of marking it.
 	DeletePublished bool
+	// ToAudit opens the table although its id has lost its unique constraint: an audit must find what came of that. Nothing
+	// else is to be done with such a source.
+	ToAudit bool
 	// MaxTransaction is how long applications' transactions that insert rows last at most; 0 is a minute. It only
 	// matters where the user may not see the running transactions (the PROCESS privilege): rows of a longer one are
 	// then found late, by the engine's reading from the start, and may come after later rows of their key.

@@ -190,7 +190,7 @@ func (s *schema) settleColumns(cfg Config) error {
 	if s.cols.Created == "" && created != "" {
 		s.cols.Created, s.fillCreated = created, true
 	}
-	if s.unique[strings.ToLower(s.cols.ID)] == "" {
+	if s.unique[strings.ToLower(s.cols.ID)] == "" && !cfg.ToAudit {
 		return layout.Misfit("id", s.cols.ID, layout.NotUnique, "has no unique constraint of its own")
 	}
 	for _, name := range []string{s.cols.ID, s.cols.Key} {

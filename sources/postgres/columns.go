@@ -21,7 +21,7 @@ func (s *schema) settleColumns(cfg Config) error {
 	if s.cols.Created == "" && created != "" {
 		s.cols.Created, s.fillCreated = created, true
 	}
-	if err := s.checkTypes(); err != nil {
+	if err := s.checkTypes(cfg); err != nil {
 		return err
 	}
 	if err := s.settleOrder(cfg); err != nil {
@@ -38,9 +38,9 @@ var plainKinds = []string{"text", "character varying", "character", "uuid", "sma
 // timeKinds are the types of a time of insertion; one without a zone is taken for UTC.
 var timeKinds = []string{"timestamp with time zone", "timestamp without time zone"}
 
-func (s *schema) checkTypes() error {
+func (s *schema) checkTypes(cfg Config) error {
 	id := s.found[s.cols.ID]
-	if !s.unique[id.name] {
+	if !s.unique[id.name] && !cfg.ToAudit {
 		return layout.Misfit("id", id.name, layout.NotUnique, "has no unique constraint of its own")
 	}
 	for name, col := range map[string]string{"id": s.cols.ID, "key": s.cols.Key} {

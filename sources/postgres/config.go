@@ -26,6 +26,9 @@ type Config struct {
 	HeaderColumns []layout.HeaderColumn
 	// DeletePublished deletes a row when it is published, instead of marking it.
 	DeletePublished bool
+	// ToAudit opens the table although its id has lost its unique constraint: an audit must find what came of that. Nothing
+	// else is to be done with such a source.
+	ToAudit bool
 	// CommitOrder holds a row back while a transaction that has written to the table could still commit an earlier one: see
 	// HeldBack.
 	CommitOrder bool

@@ -23,6 +23,9 @@ type Config struct {
 	HeaderColumns []layout.HeaderColumn
 	// DeletePublished deletes a row when it is published, instead of marking it.
 	DeletePublished bool
+	// ToAudit opens the table although its id has lost its unique constraint: an audit must find what came of that. Nothing
+	// else is to be done with such a source.
+	ToAudit bool
 	// BusyTimeout is how long a call waits for the file's write lock before it fails; 0 is 5 seconds.
 	BusyTimeout time.Duration
 }

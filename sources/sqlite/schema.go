@@ -183,7 +183,7 @@ func (s *schema) settleColumns(cfg Config) error {
 		return err
 	}
 	s.fillCreated = s.cols.Created == "" && created != "" && !s.objects[strings.ToLower(s.triggerName())]
-	if err := s.checkID(); err != nil {
+	if err := s.checkID(cfg); err != nil {
 		return err
 	}
 	if err := s.settleOrder(cfg); err != nil {
@@ -196,12 +196,12 @@ func (s *schema) settleColumns(cfg Config) error {
 }
 
 // checkID refuses an id that could be there twice, now or later.
-func (s *schema) checkID() error {
+func (s *schema) checkID(cfg Config) error {
 	isRowid := strings.EqualFold(s.cols.ID, s.rowidName)
 	switch {
 	case isRowid && !s.autoRowid:
 		return layout.Misfit("id", s.cols.ID, layout.GivenAnew, "is INTEGER PRIMARY KEY without AUTOINCREMENT: SQLite would give the id of a deleted row to a new one")
-	case !isRowid && !s.unique[strings.ToLower(s.cols.ID)]:
+	case !isRowid && !s.unique[strings.ToLower(s.cols.ID)] && !cfg.ToAudit:
 		return layout.Misfit("id", s.cols.ID, layout.NotUnique, "has no unique constraint of its own")
 	}
 	return nil

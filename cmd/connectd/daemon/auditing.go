@@ -83,7 +83,7 @@ func (r *runner) audit(ctx context.Context, asked bool) {
 func (r *runner) auditOnce(ctx context.Context, asked bool) (*core.Audit, error) {
 	opening, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
-	source, err := r.Open(opening, r.plain)
+	source, err := r.OpenToAudit(opening, r.plain)
 	if err != nil {
 		return nil, err
 	}

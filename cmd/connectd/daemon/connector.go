@@ -25,6 +25,8 @@ type Connector struct {
 	AuditEvery time.Duration
 	// Open opens the outbox table within ctx, which ends when it returns. An error that wraps core.ErrNotInitialised waits for a person.
 	Open func(ctx context.Context, log *slog.Logger) (Outbox, error)
+	// OpenToAudit opens it for an audit alone, also where Open refuses it for what an audit must find.
+	OpenToAudit func(ctx context.Context, log *slog.Logger) (Outbox, error)
 	// Start starts the sink's process, returns at once and supervises it until Close. Its error says what a person
 	// must change.
 	Start func(log *slog.Logger) (Plugin, error)

@@ -71,9 +71,10 @@ func (o outbox) Audit(ctx context.Context, req core.AuditRequest) (core.Audit, e
 func newRig(name string) *rig {
 	r := &rig{source: memory.NewSource(4, time.Now), sink: memory.NewSink(), away: new(atomic.Bool)}
 	r.source.KeepPublished = true
+	open := func(context.Context, *slog.Logger) (Outbox, error) { return outbox{r.source, r}, nil }
 	r.Connector = Connector{
 		Name: name, Policy: engine.DefaultPolicy(),
-		Open:  func(context.Context, *slog.Logger) (Outbox, error) { return outbox{r.source, r}, nil },
+		Open: open, OpenToAudit: open,
 		Start: func(*slog.Logger) (Plugin, error) { return inProcess{r.sink, nil, r.away}, nil },
 	}
 	return r
