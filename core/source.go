@@ -136,6 +136,9 @@ type Page struct {
 	Rows []Row
 	// More is true when Limit or MaxBytes cut the page.
 	More bool
+	// Changes is Pulse.Changes in the page's snapshot, or 0 when none of the rows was sent before. Who reads on from where
+	// it was sees by it that rows which came back may have others before them that came back too.
+	Changes int64
 	// Horizon belongs to the page's snapshot. Nil means that writers are serial: no row can still commit with a
 	// seq below one that is visible.
 	Horizon *Horizon

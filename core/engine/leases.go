@@ -61,7 +61,9 @@ func (m *machine) pulsed(pulse core.Pulse, total int, err error, now time.Durati
 	if pulse.Changes != m.changes {
 		m.changes = pulse.Changes
 		for _, p := range m.parts {
-			p.scanAt = min(p.scanAt, now)
+			if p.changes != pulse.Changes { // else a page has told of them
+				p.scanAt = min(p.scanAt, now)
+			}
 		}
 	}
 	m.shed()
@@ -112,7 +114,7 @@ func (m *machine) acquired(got []core.Acquired, err error, asked, now time.Durat
 			}
 			return false
 		})
-		p := newPartition(a.Lease, asked+m.policy.Lease-m.margin())
+		p := newPartition(a.Lease, asked+m.policy.Lease-m.margin(), m.changes)
 		p.scanBegan = now
 		if m.draining {
 			p.draining = true

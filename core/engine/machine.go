@@ -76,6 +76,7 @@ type rulesOff struct {
 	handOver      bool // a partition is released with batches in flight
 	deadline      bool // sends go on past the local deadline
 	refusedApart  bool // a refused step leaves the leases of all its partitions in doubt
+	changes       bool // pages are taken whatever operators changed
 	repeatAll     bool // of a step of unknown outcome only the first partition's change is repeated
 }
 

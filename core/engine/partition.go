@@ -63,6 +63,7 @@ type partition struct {
 	waiting map[int64]time.Duration  // rows without an order that are not due → when they are
 
 	pos, high int64 // reading position; the highest it has been
+	changes   int64 // of the operators, as of the beginning of the reading from the start, or before it
 	floor     int64 // no row at or below it can still commit
 	notes     []note
 	scanning  bool          // pos is on its way from the start
@@ -109,9 +110,9 @@ type keyState struct {
 	busy         *batch
 }
 
-func newPartition(l core.Lease, deadline time.Duration) *partition {
+func newPartition(l core.Lease, deadline time.Duration, changes int64) *partition {
 	return &partition{
-		lease: l, deadline: deadline,
+		lease: l, deadline: deadline, changes: changes,
 		rows: map[int64]*entry{}, keys: map[string]*keyState{}, batches: map[int64]*batch{}, trouble: map[int64]failedCalls{},
 		behind: map[string]time.Duration{}, blocked: map[string]int64{}, waiting: map[int64]time.Duration{},
 		ready: never, scanning: true, needBlock: true, scanAt: never, expect: stepRows,

@@ -139,7 +139,7 @@ func (m *machine) readFailed(p *partition, call string, err error, now time.Dura
 // blocked keys are read anew before the rows.
 func (p *partition) rescan(m *machine, now time.Duration) {
 	p.scanning, p.needBlock = true, true
-	p.pos = 0
+	p.pos, p.changes = 0, m.changes
 	p.scanBegan = now
 	p.ready, p.scanAt = never, never
 	for key, until := range p.behind {
@@ -214,7 +214,20 @@ func (m *machine) request(p *partition) core.FetchRequest {
 // Between the floor and pos there may be more rows that must wait than a read can leave out by name. When a page was cut
 // before pos for that, the next one may be twice as long, or it would end at the same place for ever. What then does not fit
 // into memory is left for the next read.
+//
+// Rows that operators gave back in their order are taken in it: a page in whose snapshot there are changes that the reading
+// from the start did not have from its first page on is not taken. It may have such a row while one before it, which was
+// not there when its place was read, is still behind pos; the reading from the start that follows has both.
 func (m *machine) take(p *partition, page core.Page, now time.Duration) {
+	if page.Changes != 0 && page.Changes != p.changes && !m.off.changes {
+		first := p.scanning && p.pos == 0
+		if !first {
+			p.rescan(m, now)
+		}
+		if p.changes = page.Changes; !first {
+			return
+		}
+	}
 	taken, before := 0, p.pos
 	end := int64(math.MaxInt64) // how far this read went; a page that was cut may end behind pos
 	for i, r := range page.Rows {

@@ -22,6 +22,7 @@ type history struct {
 	crashes           int  // crashes while it was in flight
 	alone             int  // of these, those in which it was alone in its process
 	released, retried bool
+	given             int // by a person, as the n-th of all; 0: never
 }
 
 func (h *history) kind() string { k, _, _ := strings.Cut(h.id, "-"); return k }
@@ -179,6 +180,8 @@ func (s *sim) checkOrder(c *simConn, id rowID, h *history, done map[rowID]bool) 
 		}
 		row, _ := c.source.Row(other.seq)
 		switch {
+		case 0 < o.given && o.given < h.given && row.State == core.Pending:
+			s.fail("I6: row %d of key %s is sent while row %d is pending, which was given back before it", id.seq, h.key, other.seq)
 		case o.retried && !s.sc.block: // late by choice
 		case row.State == core.Pending, row.State == core.Held, row.State == core.Dead && s.sc.block:
 			s.fail("I6: row %d of key %s is sent while row %d is %s", id.seq, h.key, other.seq, row.State)

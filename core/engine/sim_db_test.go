@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -205,18 +206,41 @@ func (s *sim) operate() {
 			least = r
 		}
 	}
-	h := s.rows[rowID{table, least.Seq}]
-	ctx := context.Background()
 	switch {
 	case s.chance(0.3):
-		_ = t.Skip(ctx, core.Act{ID: least.ID, By: "person"})
-	case least.State == core.Dead:
-		_ = t.Retry(ctx, core.Act{ID: least.ID, By: "person"})
-		h.retried, h.answers = true, 0
+		_ = t.Skip(context.Background(), core.Act{ID: least.ID, By: "person"})
+	case s.chance(0.3):
+		s.giveAllBack(table, stopped)
 	default:
-		_ = t.ReleaseRow(ctx, core.Act{ID: least.ID, By: "person"})
-		h.released = true
+		s.giveBack(table, least)
 	}
+}
+
+// giveAllBack is a person who gives back every row that stopped, in their order and each by itself.
+func (s *sim) giveAllBack(table int, stopped []core.RowInfo) {
+	slices.SortFunc(stopped, func(a, b core.RowInfo) int { return cmp.Compare(a.Seq, b.Seq) })
+	at := time.Duration(0)
+	for _, r := range stopped {
+		s.after(at, func() {
+			if now, ok := s.tables[table].Row(r.Seq); ok && (now.State == core.Dead || now.State == core.Held) {
+				s.giveBack(table, now)
+			}
+		})
+		at += 1 + s.upTo(20*time.Millisecond)
+	}
+}
+
+func (s *sim) giveBack(table int, r core.RowInfo) {
+	h := s.rows[rowID{table, r.Seq}]
+	s.given++
+	h.given = s.given
+	if r.State == core.Dead {
+		_ = s.tables[table].Retry(context.Background(), core.Act{ID: r.ID, By: "person"})
+		h.retried, h.answers = true, 0
+		return
+	}
+	_ = s.tables[table].ReleaseRow(context.Background(), core.Act{ID: r.ID, By: "person"})
+	h.released = true
 }
 
 // scheduleProducers plans the application's transactions. Those of one key do not overlap, unless the scenario says so.

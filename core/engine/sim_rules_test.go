@@ -49,6 +49,9 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		{"a release leaves inflight rows alone", func(sc *scenario) {
 			sc.dbOff.releaseClean, sc.off.handOver, sc.workers, sc.partitions, sc.joins, sc.drains = true, true, 3, 4, 3, 3
 		}},
+		{"rows given back in their order are read in it", func(sc *scenario) {
+			sc.off.changes, sc.bad, sc.flaky, sc.operators, sc.keys, sc.rows = true, 0.4, 0.2, 60, 2, 120
+		}},
 		{"a refused group leaves no lease in doubt but those refused alone", func(sc *scenario) {
 			sc.off.refusedApart, sc.partitions, sc.expiries = true, 4, 20
 		}},

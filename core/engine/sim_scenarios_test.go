@@ -124,6 +124,9 @@ func scenarios() []scenario {
 		with("refusals", func(sc *scenario) { sc.flaky, sc.bad, sc.throttle, sc.operators = 0.3, 0.1, 0.1, 10 }),
 		with("refusals, block", func(sc *scenario) { sc.flaky, sc.bad, sc.block, sc.operators = 0.2, 0.1, true, 30 }),
 		with("refusals, hold", func(sc *scenario) { sc.flaky, sc.hold, sc.operators, sc.lost, sc.late = 0.3, true, 40, 0.1, 0.05 }),
+		with("refusals, all given back", func(sc *scenario) {
+			sc.bad, sc.flaky, sc.operators, sc.keys, sc.rows, sc.lost, sc.kills = 0.4, 0.2, 60, 3, 120, 0.02, 1
+		}),
 		with("killers of the plugin", func(sc *scenario) { sc.killPlugin, sc.tables, sc.keys = 0.04, 2, 20 }),
 		with("killers of the worker", func(sc *scenario) { sc.killWorker, sc.tables, sc.rows, sc.seconds = 0.03, 2, 40, 90 }),
 		with("hanging records", func(sc *scenario) { sc.hang, sc.keys = 0.04, 20 }),

@@ -35,6 +35,7 @@ type sim struct {
 	settled   map[batchID]bool    // batches that were settled
 	deaths    map[batchID][]rowID // by lease (batch 0): what its worker was sending when it died
 	inserted  int
+	given     int // rows that persons gave back
 	groups    simGroups
 	quiet     bool // no more faults
 	violation error

@@ -55,7 +55,7 @@ func (s *Source) page(req *core.FetchRequest) core.Page {
 			exclude[key] = true
 		}
 	}
-	page := core.Page{Horizon: &core.Horizon{Oldest: s.lastTx + 1, Next: s.lastTx + 1}}
+	page := core.Page{Changes: s.changes, Horizon: &core.Horizon{Oldest: s.lastTx + 1, Next: s.lastTx + 1}}
 	if len(s.running) > 0 {
 		page.Horizon.Oldest = s.running[0]
 	}

@@ -133,7 +133,7 @@ func (src *Source) read(rows *sql.Rows, asked []asked, pages []core.Page) (int64
 			}
 			continue
 		}
-		page.Rows = append(page.Rows, row)
+		page.Rows, page.Changes = append(page.Rows, row), max(page.Changes, sc.changes)
 		size := int64(row.Record.Size())
 		bytes, total = bytes+size, total+size
 	}

@@ -15,6 +15,7 @@ import (
 type scanner struct {
 	layout.Values
 	place         int // of the request among those of the fetch
+	changes       int64
 	created       instant
 	wait, failing int64
 	dest          []any
@@ -22,7 +23,7 @@ type scanner struct {
 
 func newScanner(extra []layout.HeaderColumn) *scanner {
 	s := &scanner{Values: layout.NewValues(extra)}
-	s.dest = []any{&s.place, &s.Seq, &s.ID, &s.Key, &s.Route, &s.Type, (*blob)(&s.Payload), &s.Headers, &s.created,
+	s.dest = []any{&s.place, &s.changes, &s.Seq, &s.ID, &s.Key, &s.Route, &s.Type, (*blob)(&s.Payload), &s.Headers, &s.created,
 		&s.Deliveries, &s.Attempts, &s.Crashes, &s.wait, &s.failing}
 	for i := range s.Extra {
 		s.dest = append(s.dest, &s.Extra[i])

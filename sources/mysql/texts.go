@@ -45,11 +45,12 @@ const rowColumns = `{order}, {id.text}, {key.text}, {route.text}, {type.text}, {
 	CASE WHEN {available_at} = {epoch} THEN 0 ELSE COALESCE(TIMESTAMPDIFF(MICROSECOND, {now}, {available_at}), 0) END,
 	CASE WHEN {failing_since} = {epoch} THEN 0 ELSE COALESCE(TIMESTAMPDIFF(MICROSECOND, {failing_since}, {now}), 0) END{extra}`
 
-// fetch reads one row more than the page may have, to know whether there are more; the first column is the place. The numbers to leave out are hidden
+// fetch reads one row more than the page may have, to know whether there are more; the first column is the place, the second the operators
+// changes where the row was sent before. The numbers to leave out are hidden
 // from the optimizer in a sum, or it would make a range of each pause between them and estimate every one.
 func (t texts) fetch(place, part int, after int64, known []int64, exclude, limit int) string {
 	var b strings.Builder
-	b.WriteString(`SELECT ` + strconv.Itoa(place) + `, ` + rowColumns + ` FROM {table} FORCE INDEX ({pending_index}) WHERE {state} = 'pending' AND {partition} = `)
+	b.WriteString(`SELECT ` + strconv.Itoa(place) + `, CASE WHEN {deliveries} = 0 THEN 0 ELSE COALESCE((SELECT changes FROM {outbox} WHERE tbl = {tbl}), 0) END, ` + rowColumns + ` FROM {table} FORCE INDEX ({pending_index}) WHERE {state} = 'pending' AND {partition} = `)
 	b.WriteString(strconv.Itoa(part) + ` AND {order} > ` + strconv.FormatInt(after, 10))
 	if len(known) > 0 {
 		b.WriteString(` AND {order} + 0 NOT IN ` + list(known))

@@ -98,6 +98,9 @@ func (src *Source) pages(rows pgx.Rows, reqs []core.FetchRequest) ([]core.Page, 
 		}
 		bytes[i] += int64(row.Record.Size())
 		page.Rows = append(page.Rows, row)
+		if row.Deliveries > 0 {
+			page.Changes = sc.changes
+		}
 	}
 	rows.Close()
 	if err := rows.Err(); err != nil {

@@ -13,7 +13,7 @@ import (
 // scanner reads the rows of a fetch; it is used for one fetch.
 type scanner struct {
 	layout.Values
-	oldest, next                  int64
+	oldest, next, changes         int64
 	request                       pgtype.Int8 // its place in the fetch, from 1
 	seq                           pgtype.Int8 // NULL: there is no row
 	created                       pgtype.Timestamptz
@@ -24,7 +24,7 @@ type scanner struct {
 
 func newScanner(extra []layout.HeaderColumn) *scanner {
 	s := &scanner{Values: layout.NewValues(extra)}
-	s.dest = []any{&s.oldest, &s.next, &s.request, &s.seq, text(&s.ID), text(&s.Key), text(&s.Route), text(&s.Type), &s.Payload, text(&s.Headers), &s.created,
+	s.dest = []any{&s.oldest, &s.next, &s.changes, &s.request, &s.seq, text(&s.ID), text(&s.Key), text(&s.Route), text(&s.Type), &s.Payload, text(&s.Headers), &s.created,
 		&s.deliveries, &s.attempts, &s.crashes, &s.wait, &s.failing}
 	for i := range s.Extra {
 		s.dest = append(s.dest, text(&s.Extra[i]))

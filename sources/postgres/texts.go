@@ -87,7 +87,7 @@ const rowColumns = `{order}::bigint, {id}::text, {key}::text, {route}::text, {ty
 	CASE WHEN {available_at} IS NULL THEN 0 ELSE (extract(epoch FROM greatest(least({available_at}, {now} + interval '100 years'), {now} - interval '100 years') - {now}) * 1000000)::bigint END,
 	CASE WHEN {failing_since} IS NULL THEN 0 ELSE (extract(epoch FROM {now} - {failing_since}) * 1000000)::bigint END{extra}`
 
-// fetch is one statement, so one snapshot, of which the first two columns tell; the third is the request's place; without
+// fetch is one statement, so one snapshot, of which the first two columns tell, and the third what operators had changed; the fourth is the request's place; without
 // rows it gives one of NULLs. It reads one row more than a page may have, to know whether there are more. Its arguments are
 // lists of partitions and of afters, up to, and a list of limits; with leaveOut the known seqs and the keys that must wait;
 // with cut a list of the numbers of bytes that end the pages. Rows are cut by the size of payloads alone, which is no more
@@ -113,7 +113,8 @@ func (t texts) fetch(columns string, leaveOut, cut bool) string {
 	if cut {
 		page = `SELECT * FROM (` + page + `) c` + most
 	}
-	return t.fill(`SELECT "connectd oldest", "connectd next", "connectd request", ` + rowColumns + ` FROM (SELECT pg_snapshot_xmin(s)::text::bigint AS "connectd oldest",
-		pg_snapshot_xmax(s)::text::bigint AS "connectd next" FROM pg_current_snapshot() s OFFSET 0) h LEFT JOIN
+	return t.fill(`SELECT "connectd oldest", "connectd next", "connectd changes", "connectd request", ` + rowColumns + ` FROM (SELECT pg_snapshot_xmin(s)::text::bigint AS "connectd oldest",
+		pg_snapshot_xmax(s)::text::bigint AS "connectd next",
+		coalesce((SELECT changes FROM {connectd_outbox} WHERE tbl = {tbl}), 0) AS "connectd changes" FROM pg_current_snapshot() s OFFSET 0) h LEFT JOIN
 		(unnest(` + lists + `) WITH ORDINALITY "connectd q" (` + names + `, "connectd request") CROSS JOIN LATERAL (` + page + `) o) ON true`)
 }

@@ -11,6 +11,7 @@ import (
 
 var fetchTests = []test{
 	{"rows come in seq order, past After", fetchOrder},
+	{"a page with a row that came back tells what operators had changed", fetchChanges},
 	{"the order is that of numbers, whatever was written last", fetchOrderRewritten},
 	{"Known rows and excluded keys are left out, rows without a key never", fetchExclude},
 	{"excluded keys do not fill the page", fetchExcludedFirst},
@@ -258,4 +259,20 @@ func blocking(t *testing.T, h Harness) {
 			t.Errorf("with dead %v: got %v, want %v", dead, got, wanted)
 		}
 	}
+}
+
+func fetchChanges(t *testing.T, h Harness) {
+	_, w := start(t, h, keyed("k", "a", "b", "c")...)
+	part := w.row("a").part
+	w.kill("a")
+	w.kill("b")
+	w.must(w.op.Retry(w.ctx, core.Act{ID: "a", By: "ops"}))
+	first := w.beat("{}", long).Changes
+	page := w.fetch(core.FetchRequest{Part: part})
+	wantIDs(t, "rows", page.Rows, "a", "c")
+	want(t, "changes", page.Changes, first)
+	w.must(w.op.Retry(w.ctx, core.Act{ID: "b", By: "ops"}))
+	page = w.fetch(core.FetchRequest{Part: part, After: w.row("a").Record.Seq})
+	wantIDs(t, "rows", page.Rows, "b", "c")
+	want(t, "changes", page.Changes, first+1)
 }

@@ -47,6 +47,7 @@ func (src *Source) fetch(ctx context.Context, req core.FetchRequest) (core.Page,
 		}
 		bytes += int64(row.Record.Size())
 	}
+	page.Changes = sc.changes
 	return page, rows.Err()
 }
 

@@ -15,6 +15,7 @@ type scanner struct {
 	layout.Values
 	created instant
 	past    layout.Text
+	changes int64 // of the operators, as the last row tells that was sent before
 	dest    []any
 }
 
@@ -46,12 +47,13 @@ func (s *scanner) scan(rows *sql.Rows, row *core.Row) error {
 
 // readPast reads what a row that is not new has behind it.
 func (s *scanner) readPast() error {
-	var n [5]int64
+	var n [6]int64
 	if err := json.Unmarshal([]byte(s.past.String), &n); err != nil {
 		return fmt.Errorf("read the relay's columns: %w", err)
 	}
 	s.Deliveries, s.Attempts, s.Crashes = int(n[0]), int(n[1]), int(n[2])
 	s.Wait, s.Failing = layout.Duration(n[3], time.Millisecond), layout.Duration(n[4], time.Millisecond)
+	s.changes = n[5]
 	return nil
 }
 

@@ -83,7 +83,7 @@ func (t texts) fill(text string) string { return t.names.Replace(text) }
 
 // rowColumns are read for every row, in the order in which a scanner takes them. Each column has its price in the
 // driver, so what is zero in a row that was never sent comes as one: deliveries, attempts, crashes, the wait and the
-// time since the first failure, in milliseconds, as a JSON array. An application that delays a row may have written anything
+// time since the first failure, in milliseconds, and the operators' changes, as a JSON array. An application that delays a row may have written anything
 // into available_at: no value of it may fail the page.
 //
 // The casts give bytes as they are stored, and keep the driver from reading text in a column declared DATETIME as a
@@ -93,7 +93,8 @@ const rowColumns = `{order}, CAST({id} AS TEXT), CAST({key} AS TEXT), CAST({rout
 	CAST({headers} AS TEXT), +{created},
 	CASE WHEN {deliveries} <> 0 OR {available_at} <> 0 OR {attempts} <> 0 OR {crashes} <> 0 THEN json_array({deliveries}, {attempts}, {crashes},
 		CASE {available_at} WHEN 0 THEN 0 ELSE min(max(CAST({available_at} AS INTEGER), 0), 9000000000000000) - {now} END,
-		CASE WHEN {failing_since} IS NULL THEN 0 ELSE max({now} - CAST({failing_since} AS INTEGER), 1) END) END{extra}`
+		CASE WHEN {failing_since} IS NULL THEN 0 ELSE max({now} - CAST({failing_since} AS INTEGER), 1) END,
+		(SELECT changes FROM connectd_outbox WHERE tbl = {tbl})) END{extra}`
 
 // fetch reads one row more than the page may have, to know whether there are more. Its arguments are after, limit and,
 // with leaveOut, the known seqs and the keys that must wait, in JSON; keys as hex, since text may hold anything.
