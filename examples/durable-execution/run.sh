@@ -20,13 +20,14 @@ cleanup() {
 trap cleanup EXIT
 trap 'exit 1' INT TERM HUP
 
-# Tries a command until it succeeds; at most 60 seconds.
+# Tries a command until it succeeds; at most a minute.
 await() {
-	for _ in $(seq 600); do
+	end=$(($(date +%s) + 60))
+	while [ "$(date +%s)" -lt "$end" ]; do
 		"$@" && return
 		sleep 0.1
 	done
-	echo "not within 60 seconds: $*" >&2
+	echo "not within a minute: $*" >&2
 	cat "$work"/*.log >&2
 	exit 1
 }
