@@ -192,7 +192,7 @@ func (s *Source) change(ctx context.Context, act core.Act, verb, want string, ap
 	if err := apply(r); err != nil {
 		return err
 	}
-	r.note(core.Attempt{At: s.now().UTC(), Deliveries: r.deliveries, Code: verb, Message: core.CleanText(act.Why), By: act.By})
+	r.note(core.Attempt{At: s.now().UTC(), Deliveries: r.deliveries, Code: verb, Message: core.CleanText(act.Why), By: core.CleanText(act.By)})
 	s.changes++
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -41,8 +42,8 @@ func (src *Source) Edit(ctx context.Context, act core.Act, edit core.Edit) error
 
 // refusals are the errors with which a table refuses a value, of https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html
 // and https://mariadb.com/kb/en/mariadb-error-code-reference/: NULL, a duplicate, out of range, no number, another character
-// set, too long (two), no JSON (two), and a CHECK in either server.
-var refusals = []uint16{1048, 1062, 1264, 1265, 1366, 1406, 1153, 3140, 3141, 3819, 4025}
+// set (two), too long (two), no JSON (two), and a CHECK in either server.
+var refusals = []uint16{1048, 1062, 1264, 1265, 1366, 3988, 1406, 1153, 3140, 3141, 3819, 4025}
 
 // setContent sets a row's column. What the table refuses is the content's fault.
 func (src *Source) setContent(ctx context.Context, tx *sql.Tx, id, column, what string, seq int64, content []byte) error {
@@ -52,6 +53,9 @@ func (src *Source) setContent(ctx context.Context, tx *sql.Tx, id, column, what 
 	c := src.s.found[strings.ToLower(column)]
 	var value any = content
 	if content != nil && (c.charset != "" || c.kind == "json") {
+		if !utf8.Valid(content) { // of which the server may make something else
+			return &core.ContentError{ID: id, Why: fmt.Sprintf("column %s takes text, and the %s is not UTF-8", column, what)}
+		}
 		value = string(content) // as bytes it would not be taken for text
 	}
 	_, err := tx.ExecContext(ctx, src.text.fill(`UPDATE `+bySeq+` SET `+quote(c.name)+` = ?{keep} WHERE {order} = ?`), value, seq)
@@ -65,7 +69,7 @@ func (src *Source) setContent(ctx context.Context, tx *sql.Tx, id, column, what 
 func (src *Source) keepRevision(ctx context.Context, tx *sql.Tx, seq int64, act core.Act) error {
 	var n int
 	if err := tx.QueryRowContext(ctx, src.text.fill(`SELECT COUNT(*) FROM {revision} WHERE tbl = ? AND seq = ?`), src.s.table.name, seq).Scan(&n); err != nil {
-		return fmt.Errorf("count the row's revisions: %w", err)
+		return fmt.Errorf("count the row's revisions: %w", orInit(err))
 	}
 	if n >= core.MaxRevisions {
 		return core.TooManyRevisions(act.ID)
@@ -81,6 +85,14 @@ func (src *Source) keepRevision(ctx context.Context, tx *sql.Tx, seq int64, act 
 		return fmt.Errorf("keep what the row is: %w", err)
 	}
 	return nil
+}
+
+// orInit says of an error that a table is not there what is to be done about it.
+func orInit(err error) error {
+	if number(err) == noSuchTable {
+		return fmt.Errorf("%w: %w", core.ErrNotInitialised, err)
+	}
+	return err
 }
 
 // Revisions returns what a row was before its edits, oldest first.
@@ -100,7 +112,7 @@ func (src *Source) Revisions(ctx context.Context, id string) ([]core.Revision, e
 		if !found || row.ID != id {
 			return core.ErrNoRow
 		}
-		return collect(ctx, src.work, func(rows *sql.Rows) error {
+		return orInit(collect(ctx, src.work, func(rows *sql.Rows) error {
 			var r core.Revision
 			var at instant
 			var payload blob
@@ -111,7 +123,7 @@ func (src *Source) Revisions(ctx context.Context, id string) ([]core.Revision, e
 			r.At, r.Payload, r.Headers = at.t, payload, headers.String
 			list = append(list, r)
 			return nil
-		}, src.text.fill("SELECT at, `by`, why, payload, headers FROM {revision} WHERE tbl = ? AND seq = ? ORDER BY n"), src.s.table.name, row.Seq)
+		}, src.text.fill("SELECT at, `by`, why, payload, headers FROM {revision} WHERE tbl = ? AND seq = ? ORDER BY n"), src.s.table.name, row.Seq))
 	})
 	return list, err
 }

@@ -22,6 +22,7 @@ const repeats = 5
 const (
 	recordChanged      = 1020 // MariaDB, under snapshot isolation
 	accessDenied       = 1227
+	noSuchTable        = 1146
 	lockWaitTimeout    = 1205 // the statement alone is undone
 	deadlock           = 1213 // the whole transaction is
 	optionPrevents     = 1290 // --read-only, --super-read-only

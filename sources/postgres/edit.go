@@ -44,7 +44,7 @@ func (src *Source) setContent(ctx context.Context, tx pgx.Tx, id, column, what s
 	}
 	value := `$2::bytea`
 	if kind := src.s.found[column].kind; kind != "bytea" {
-		value = `convert_from($2::bytea, 'UTF8')::` + kind
+		value = `convert_from($2::bytea, 'UTF8')::` + castTo(kind)
 	}
 	_, err := tx.Exec(ctx, src.text.fill(`UPDATE {table} SET `+quote(column)+` = `+value+` WHERE {order} = $1::bigint`), seq, content)
 	var refused *pgconn.PgError
@@ -59,7 +59,7 @@ func (src *Source) keepRevision(ctx context.Context, tx pgx.Tx, seq int64, act c
 	var n int
 	err := tx.QueryRow(ctx, src.text.fill(`SELECT count(*) FROM {connectd_revision} WHERE tbl = $1::text AND seq = $2::bigint`), src.s.table.name, seq).Scan(&n)
 	if err != nil {
-		return fmt.Errorf("count the row's revisions: %w", err)
+		return fmt.Errorf("count the row's revisions: %w", orInit(err))
 	}
 	if n >= core.MaxRevisions {
 		return core.TooManyRevisions(act.ID)
@@ -76,6 +76,14 @@ func (src *Source) keepRevision(ctx context.Context, tx pgx.Tx, seq int64, act c
 		return fmt.Errorf("keep what the row is: %w", err)
 	}
 	return nil
+}
+
+// orInit says of an error that a table is not there what is to be done about it.
+func orInit(err error) error {
+	if sqlState(err) == undefinedTable {
+		return fmt.Errorf("%w: %w", core.ErrNotInitialised, err)
+	}
+	return err
 }
 
 // Revisions returns what a row was before its edits, oldest first.
@@ -101,7 +109,7 @@ func (src *Source) Revisions(ctx context.Context, id string) ([]core.Revision, e
 		if err != nil && noRow(err) || err == nil && !there {
 			return core.ErrNoRow
 		}
-		return err
+		return orInit(err)
 	})
 	if err != nil {
 		return nil, err

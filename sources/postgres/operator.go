@@ -18,14 +18,19 @@ func (src *Source) byID(param string) string {
 
 // idType is what a text is cast to before it is compared with ids.
 func (src *Source) idType() string {
-	switch kind := src.s.found[src.s.cols.ID].kind; kind {
-	case "character varying":
+	kind := src.s.found[src.s.cols.ID].kind
+	if kind == "character varying" {
 		return "text"
-	case "character":
-		return "bpchar" // the other name has a length, of one
-	default:
-		return kind
 	}
+	return castTo(kind)
+}
+
+// castTo is a type as a text is cast to it without being cut.
+func castTo(kind string) string {
+	if kind == "character" {
+		return "bpchar" // the other name has a length, of one
+	}
+	return kind
 }
 
 // noRow says that a query found no row, or that there can be none since the id is no value of the column's type.

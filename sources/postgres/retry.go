@@ -29,6 +29,7 @@ const (
 	lockNotAvailable     = "55P03"
 	invalidText          = "22P02" // no value of its type
 	outOfRange           = "22003"
+	undefinedTable       = "42P01"
 	invalidBytes         = "22021" // no text
 	untranslatable       = "22P05" // no text in the database's encoding
 	protocolViolation    = "08P01" // also what a pooler says when it lost its server, and nobody knows what was done

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 var editTests = []test{
 	{"List filters by reason, seq and age", listBounds},
 	{"why and by whom a row was changed is in its history", whyChanged},
+	{"a reason and a name are cleaned and cut", whyLong},
 	{"Edit gives a dead row other content, and what it was is kept", editRow},
 	{"what an edit does not name stays", editPart},
 	{"Edit is refused in every other state, and for a row that is not there", editRefused},
@@ -98,6 +100,22 @@ func whyChanged(t *testing.T, h Harness) {
 			t.Errorf("%s: %q, want %q", id, got, lines)
 		}
 	}
+}
+
+func whyLong(t *testing.T, h Harness) {
+	_, w := start(t, h, Row{ID: "a", Payload: []byte("p")})
+	w.kill("a")
+	long := strings.Repeat("ä\x1b\n\xff", core.MaxErrorText)
+	w.must(w.op.Edit(w.ctx, core.Act{ID: "a", By: long, Why: long}, core.Edit{Payload: []byte("q")}))
+	_, history := w.show("a")
+	last := history[len(history)-1]
+	want(t, "reason in the history", last.Message, core.CleanText(long))
+	want(t, "name in the history", last.By, core.CleanText(long))
+	list, err := w.op.Revisions(w.ctx, "a")
+	w.must(err)
+	want(t, "revisions", len(list), 1)
+	want(t, "reason in the revision", list[0].Why, core.CleanText(long))
+	want(t, "name in the revision", list[0].By, core.CleanText(long))
 }
 
 // sameJSON is equality of headers, which a database may write in its own way.

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -12,8 +13,7 @@ import (
 	"github.com/connectd/connectd/core/layout"
 )
 
-// Edit gives a dead row other content and makes it pending. A payload stays of the storage class that the row's had, as
-// far as it can.
+// Edit gives a dead row other content and makes it pending. A payload that is text stays text, and a blob a blob.
 func (src *Source) Edit(ctx context.Context, act core.Act, edit core.Edit) error {
 	if err := edit.Check(act.ID); err != nil {
 		return err
@@ -22,26 +22,40 @@ func (src *Source) Edit(ctx context.Context, act core.Act, edit core.Edit) error
 		if err := src.keepRevision(ctx, tx, seq, act); err != nil {
 			return err
 		}
-		if p := edit.Payload; p != nil {
-			text := utf8.Valid(p) && !strings.ContainsRune(string(p), 0)
-			err := src.setContent(ctx, tx, act.ID, src.s.cols.Payload, "payload", `CASE WHEN typeof({payload}) = 'blob' OR NOT ?2 THEN ?3 ELSE CAST(?3 AS TEXT) END`, seq, text, p)
-			if err != nil {
+		if edit.Payload != nil {
+			if err := src.setPayload(ctx, tx, act.ID, seq, edit.Payload); err != nil {
 				return err
 			}
 		}
 		if edit.Headers == nil {
 			return nil
 		}
-		return src.setContent(ctx, tx, act.ID, src.s.cols.Headers, "headers", `nullif(?2, '')`, seq, *edit.Headers)
+		return src.setContent(ctx, tx, act.ID, src.s.cols.Headers, "headers", seq, sql.NullString{String: *edit.Headers, Valid: *edit.Headers != ""})
 	}, core.Dead)
 }
 
+func (src *Source) setPayload(ctx context.Context, tx *sql.Tx, id string, seq int64, payload []byte) error {
+	var class string
+	if err := tx.QueryRowContext(ctx, src.text.fill(`SELECT typeof({payload}) FROM {table} WHERE {order} = ?`), seq).Scan(&class); err != nil {
+		return fmt.Errorf("read what kind of payload the row has: %w", err)
+	}
+	isText := utf8.Valid(payload) && !bytes.Contains(payload, []byte{0})
+	if class == "text" && !isText {
+		return &core.ContentError{ID: id, Why: fmt.Sprintf("column %s has text, and the payload is not UTF-8 or has a NUL", src.s.cols.Payload)}
+	}
+	var value any = payload
+	if class != "blob" && isText {
+		value = string(payload)
+	}
+	return src.setContent(ctx, tx, id, src.s.cols.Payload, "payload", seq, value)
+}
+
 // setContent sets a row's column. What the table refuses is the content's fault.
-func (src *Source) setContent(ctx context.Context, tx *sql.Tx, id, column, what, value string, args ...any) error {
+func (src *Source) setContent(ctx context.Context, tx *sql.Tx, id, column, what string, seq int64, value any) error {
 	if column == "" {
 		return &core.ContentError{ID: id, Why: "the table has no column for the " + what}
 	}
-	_, err := tx.ExecContext(ctx, src.text.fill(`UPDATE {table} SET `+quote(column)+` = `+value+` WHERE {order} = ?1`), args...)
+	_, err := tx.ExecContext(ctx, src.text.fill(`UPDATE {table} SET `+quote(column)+` = ?2 WHERE {order} = ?1`), seq, value)
 	var refused interface{ Code() int }
 	if errors.As(err, &refused) {
 		switch refused.Code() & 0xff {
@@ -62,7 +76,7 @@ const (
 func (src *Source) keepRevision(ctx context.Context, tx *sql.Tx, seq int64, act core.Act) error {
 	var n int
 	if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM connectd_revision WHERE tbl = ? AND seq = ?`, src.s.table, seq).Scan(&n); err != nil {
-		return fmt.Errorf("count the row's revisions: %w", err)
+		return fmt.Errorf("count the row's revisions: %w", orInit(err))
 	}
 	if n >= core.MaxRevisions {
 		return core.TooManyRevisions(act.ID)
@@ -74,6 +88,14 @@ func (src *Source) keepRevision(ctx context.Context, tx *sql.Tx, seq int64, act 
 		return fmt.Errorf("keep what the row is: %w", err)
 	}
 	return nil
+}
+
+// orInit says of an error that a table is not there what is to be done about it. SQLite has no code for it.
+func orInit(err error) error {
+	if strings.Contains(err.Error(), "no such table") {
+		return fmt.Errorf("%w: %w", core.ErrNotInitialised, err)
+	}
+	return err
 }
 
 // Revisions returns what a row was before its edits, oldest first.
@@ -89,7 +111,7 @@ func (src *Source) revisions(ctx context.Context, id string) ([]core.Revision, e
 	rows, err := src.read.QueryContext(ctx, src.text.fill(`SELECT r.at, r.by, r.why, r.payload, r.headers
 		FROM (SELECT {order} AS connectd_seq FROM {table} WHERE `+byID(2)+`) LEFT JOIN connectd_revision r ON r.tbl = ?1 AND r.seq = connectd_seq ORDER BY r.n`), src.s.table, id)
 	if err != nil {
-		return nil, err
+		return nil, orInit(err)
 	}
 	defer rows.Close()
 	there := false
