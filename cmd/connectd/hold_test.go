@@ -219,7 +219,7 @@ func checkHeld(t *testing.T, dir string, row rowwork.View, fault string, began t
 		t.Errorf("what to do: %s", e.Do)
 	}
 	shown := connectd(t, dir, "rows", "show", row.ID)
-	shown.want(t, 0, "state        held", "sends        1 known or possible", "(send 1, by ", what)
+	shown.want(t, 0, "state        held", "sends        1 known or possible", "(send 1, ", what)
 }
 
 // TestHeldRowsOfOneKeyAreReleasedInEitherOrder: the first goes first, whichever was released first.

@@ -36,9 +36,10 @@ func TestRecordThatFailsEveryCallHoldsUpNoOther(t *testing.T) {
 			}
 			connectd(t, dir, "rows", "explain", "id-000007").want(t, 0, "Its last send failed", words, "It is tried again")
 			connectd(t, dir, "rows", "explain", "id-000047").want(t, 0, "waits behind row 7 (id id-000007)")
-			if c := statusOf(t, dir); c.State != "running" || c.Lag.Rows != 2 || c.Dead+c.Held != 0 {
-				t.Errorf("status: %+v", c)
-			}
+			d.eventually("the connector runs between its tries", func() (bool, string) {
+				c := statusOf(t, dir)
+				return c.State == "running" && c.Lag.Rows == 2 && c.Dead+c.Held == 0, fmt.Sprintf("%+v", c)
+			})
 			for _, a := range arrivals(t, dir) {
 				if a.ID == "id-000007" {
 					t.Error("it arrived")

@@ -57,7 +57,7 @@ func readBack(t *testing.T, brokers []string, topic string, compression kafka.Co
 // assorted is messages with and without everything.
 func assorted(topic string) []*Message {
 	random := rand.New(rand.NewPCG(1, 2))
-	at := time.UnixMilli(1_700_000_000_123)
+	at := time.UnixMilli(time.Now().Add(-2 * time.Hour).UnixMilli())
 	messages := []*Message{
 		{Topic: topic, Partition: ByKey, Key: []byte("k"), Value: []byte("v"), Time: at},
 		{Topic: topic, Partition: ByKey, Key: nil, Value: []byte("no key"), Time: at},
@@ -66,7 +66,7 @@ func assorted(topic string) []*Message {
 		{Topic: topic, Partition: ByKey, Key: []byte("k"), Value: []byte{}, Time: at},
 		{Topic: topic, Partition: 3, Key: []byte("explicit"), Value: []byte("three"), Time: at},
 		{Topic: topic, Partition: ByKey, Key: []byte("k"), Value: []byte("earlier"), Time: at.Add(-time.Hour)},
-		{Topic: topic, Partition: ByKey, Key: []byte("k"), Value: []byte("later"), Time: at.Add(1000 * time.Hour)},
+		{Topic: topic, Partition: ByKey, Key: []byte("k"), Value: []byte("later"), Time: at.Add(time.Hour)},
 		{Topic: topic, Partition: ByKey, Key: []byte("k"), Value: []byte("h"), Time: at, Headers: []Header{
 			{"id", []byte("1")}, {"id", []byte("2")}, {"", []byte{}}, {"null", nil}, {"bytes", []byte{0, 255, 128}}, {"ü", []byte("ö")},
 		}},
