@@ -208,6 +208,6 @@ func TestShowTellsOfEachSend(t *testing.T) {
 	dir, s := failures(t, quickstart)
 	s.exec(`INSERT INTO connectd_attempt (tbl, seq, n, at, deliveries, code, message, by, duration_ms) VALUES
 		('outbox', 1, 1, 1700000000000, 3, 'http_422', 'no such trip', 'worker-7', 1250), ('outbox', 1, 2, 1700000001000, 0, 'invalid', 'id is NULL', 'worker-7', 0)`)
-	connectd(t, dir, "rows", "show", "dead").want(t, 0, "2023-11-14T22:13:20.000Z  http_422  no such trip  (send 3, took 1.2s, by worker-7)", "invalid  id is NULL  (not sent, by worker-7)")
+	connectd(t, dir, "rows", "show", "dead").want(t, 0, "2023-11-14T22:13:20.000Z  http_422  no such trip  (send 3, by worker-7, took 1.2s)", "invalid  id is NULL  (not sent, by worker-7)")
 	connectd(t, dir, "rows", "show", "dead", "--json").want(t, 0, `"seconds": 1.25`, `"deliveries": 3`, `"by": "worker-7"`)
 }

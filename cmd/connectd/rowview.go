@@ -184,10 +184,11 @@ func historyText(a core.Attempt) string {
 	if a.Refused() {
 		number = "not sent"
 	}
+	took := ""
 	if a.Duration > 0 {
-		number += ", took " + span(a.Duration)
+		took = ", took " + span(a.Duration)
 	}
-	return text + line(a.Message, core.MaxErrorText) + "  (" + number + ", by " + line(a.By, maxBy) + ")"
+	return text + line(a.Message, core.MaxErrorText) + "  (" + number + ", by " + line(a.By, maxBy) + took + ")"
 }
 
 // revisionText says who ended a revision, and why.
