@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -42,6 +44,32 @@ func TestBulkRetryBesideARunningDaemon(t *testing.T) {
 		t.Errorf("%d rows of the other key are dead, want 10", n)
 	}
 	noted(t, dir, "id-000037", "retry")
+}
+
+// TestAllAreGivenBackInTheirOrder: also to a daemon that has read some of them again already, and nothing behind the others.
+func TestAllAreGivenBackInTheirOrder(t *testing.T) {
+	t.Parallel()
+	dir, s := tortured(t, "")
+	s.insert(60, 3)
+	s.exec("UPDATE outbox SET state = 'dead', deliveries = 1")
+	startDaemon(t, dir).ready()
+	connectd(t, dir, "rows", "retry", "--key", "key-1").want(t, 0, "20 rows retried")
+	s.published(20)
+	connectd(t, dir, "rows", "retry", "--all").want(t, 0, "40 rows retried")
+	s.published(60)
+	for key := range 3 {
+		var seqs []int
+		for _, id := range strings.Fields(ids(t, dir, fmt.Sprint("key-", key))) {
+			n, err := strconv.Atoi(strings.TrimPrefix(id, "id-"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			seqs = append(seqs, n)
+		}
+		if len(seqs) != 20 || !slices.IsSorted(seqs) {
+			t.Errorf("key-%d: %v", key, seqs)
+		}
+	}
 }
 
 // TestEditedRowIsDelivered with its new payload and headers and the same id, by the command line and over HTTP, while the

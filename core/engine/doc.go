@@ -77,6 +77,12 @@
 // read that failed. A partition whose calls hang, because somebody keeps a lock, holds up those in the same call for that
 // call's deadline, once; after that they go on without it until it succeeds alone.
 //
+// # Rows that come back
+//
+// An operator gives dead and held rows back one by one, in their order. A page that shows such a change, which the reading from
+// the start had not seen when it began, is not taken: what came back before its rows may lie behind the reading position, so the
+// partition is read from the start again, and both come in order. The heartbeat tells of changes that no page shows.
+//
 // # Two kinds of failure
 //
 // Outcomes are about records and count attempts. Failed calls, throttling, and outcomes of sink scope are about the sink: they count
