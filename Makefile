@@ -50,8 +50,8 @@ format: ## rewrite the code as lint wants it
 	$(LINTER) fmt ./...
 	cd $(EXAMPLE) && $(LINTER) fmt ./...
 
-bench: ## the figures of docs/benchmarks.md, in ROUNDS rounds, with real servers; REPORT=FILE writes them as JSON too
-	scripts/services.sh run $(GO) test -run '^$$' -bench '^BenchmarkGoals$$' -benchtime $(ROUNDS)x -timeout 2h ./cmd/connectd/bench \
+bench: ## the figures of docs/benchmarks.md, in ROUNDS rounds, with real servers; PART=NAME some of them; REPORT=FILE writes them as JSON too
+	scripts/services.sh run $(GO) test -run '^$$' -bench '^BenchmarkGoals$$/$(PART)' -benchtime $(ROUNDS)x -timeout 2h ./cmd/connectd/bench \
 		-report '$(abspath $(REPORT))' $(if $(LARGE),-large)
 
 scale: ## how cost grows, in 11 minutes, with real servers; REPORT=docs/scaling.md writes it there, PART=NAME does one table, QUICK=1 less of each

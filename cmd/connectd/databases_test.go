@@ -2,6 +2,7 @@ package main
 
 import (
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -17,6 +18,7 @@ import (
 	_ "github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/connectd/connectd/cmd/connectd/rowwork"
 	"github.com/connectd/connectd/scripts/services"
 )
 
@@ -155,6 +157,16 @@ func endToEnd(t *testing.T, s server) {
 	second := startDaemon(t, dir, "SHOP_DSN="+s.dsn)
 	first.ready()
 	second.ready()
+	t.Cleanup(func() {
+		if !t.Failed() {
+			return
+		}
+		var left []rowwork.View // what is left, and why
+		_ = json.Unmarshal([]byte(command("rows", "list", "--state", "pending", "--limit", "1", "--json").stdout), &left)
+		for _, row := range left {
+			t.Logf("%s%s", command("rows", "explain", row.ID).stdout, command("status").stdout)
+		}
+	})
 	p := produce(t, s)
 	eventually(t, "the first hundred arrive", func() (bool, string) { n := len(to.arrived()); return n > 100, fmt.Sprint(n) })
 	first.signal(syscall.SIGKILL)
