@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // SaveReceipts stores receipts: whoever stores one of a command and a consumer at the same time waits, and finds it.
@@ -33,7 +34,7 @@ func (src *Source) SaveReceipts(ctx context.Context, list []core.Receipt) ([]cor
 		}
 		places, err := src.places(ctx, tx, call.Commands())
 		for _, r := range kept {
-			r.Row = places[r.Command].row
+			r.Row = places[r.Command].Row
 			stored[r.Key()] = r.Receipt
 		}
 		return err
@@ -89,31 +90,25 @@ func arguments(texts []string) []any {
 	return args
 }
 
-// storedReceipt is a receipt with its age.
-type storedReceipt struct {
-	core.Receipt
-	age time.Duration
-}
-
 // receipts reads those of a condition, which may end with an order and a limit.
-func (src *Source) receipts(ctx context.Context, q querier, where string, args ...any) ([]storedReceipt, error) {
-	var list []storedReceipt
+func (src *Source) receipts(ctx context.Context, q querier, where string, args ...any) (layout.Receipts, error) {
+	var list layout.Receipts
 	err := collect(ctx, q, func(rows *sql.Rows) error {
-		var r storedReceipt
+		var r layout.Receipt
 		var at instant
 		var age int64
 		if err := rows.Scan(&r.Command, &r.Consumer, &r.Status, &r.ResultRef, &at, &age); err != nil {
 			return err
 		}
-		r.At, r.age = at.t, micros(age)
+		r.At, r.Age = at.t, micros(age)
 		list = append(list, r)
 		return nil
 	}, src.text.fill(`SELECT command_id, consumer, status, COALESCE(result_ref, ''), at, TIMESTAMPDIFF(MICROSECOND, at, {now}) FROM {receipt} WHERE `+where), args...)
 	return list, err
 }
 
-func (src *Source) receiptsOf(ctx context.Context, q querier, commands []string) ([]storedReceipt, error) {
-	var all []storedReceipt
+func (src *Source) receiptsOf(ctx context.Context, q querier, commands []string) (layout.Receipts, error) {
+	var all layout.Receipts
 	for some := range slices.Chunk(commands, chunk) {
 		found, err := src.receipts(ctx, q, `command_id IN `+places(len(some)), arguments(some)...)
 		if err != nil {
@@ -125,7 +120,7 @@ func (src *Source) receiptsOf(ctx context.Context, q querier, commands []string)
 }
 
 // receiptPage reads receipts in the order of their keys, with the places of their rows.
-func (src *Source) receiptPage(ctx context.Context, command string, after core.ReceiptKey, limit int) ([]storedReceipt, map[string]place, error) {
+func (src *Source) receiptPage(ctx context.Context, command string, after core.ReceiptKey, limit int) (layout.Receipts, layout.Places, error) {
 	where, args := `command_id >= ? AND (command_id > ? OR consumer > ?)`, []any{after.Command, after.Command, after.Consumer}
 	if after == (core.ReceiptKey{}) {
 		where, args = `command_id >= ''`, nil
@@ -134,21 +129,15 @@ func (src *Source) receiptPage(ctx context.Context, command string, after core.R
 		where += ` AND command_id = ?`
 		args = append(args, command)
 	}
-	var list []storedReceipt
-	var found map[string]place
+	var list layout.Receipts
+	var found layout.Places
 	err := src.try(ctx, "read receipts", func() (err error) {
 		list, err = src.receipts(ctx, src.work, where+` ORDER BY command_id, consumer LIMIT ?`, append(slices.Clone(args), limit)...)
 		if err != nil || len(list) == 0 {
 			return err
 		}
-		bare := make([]core.Receipt, len(list))
-		for i := range list {
-			bare[i] = list[i].Receipt
-		}
-		found, err = src.places(ctx, src.work, core.ReceiptCommands(bare))
-		for i := range list {
-			list[i].Row = found[list[i].Command].row
-		}
+		found, err = src.places(ctx, src.work, core.ReceiptCommands(list.Plain()))
+		list.Put(found)
 		return err
 	})
 	return list, found, err
@@ -157,25 +146,12 @@ func (src *Source) receiptPage(ctx context.Context, command string, after core.R
 // Receipts lists receipts.
 func (src *Source) Receipts(ctx context.Context, f core.ReceiptFilter) ([]core.Receipt, error) {
 	list, _, err := src.receiptPage(ctx, f.Command, f.After, cmp.Or(f.Limit, 100))
-	receipts := make([]core.Receipt, len(list))
-	for i := range list {
-		receipts[i] = list[i].Receipt
-	}
-	return receipts, err
-}
-
-// place is where a row is, and for how long it has been cleaned.
-type place struct {
-	row   core.RowPlace
-	since time.Duration
+	return list.Plain(), err
 }
 
 // places looks up the rows of commands. It looks at the table first: a row that is cleaned meanwhile is found where it went.
-func (src *Source) places(ctx context.Context, q querier, commands []string) (map[string]place, error) {
-	found := map[string]place{}
-	for _, id := range commands {
-		found[id] = place{row: core.RowUnknown}
-	}
+func (src *Source) places(ctx context.Context, q querier, commands []string) (layout.Places, error) {
+	found := layout.NewPlaces(commands)
 	for some := range slices.Chunk(commands, chunk) {
 		if err := src.lookAtRows(ctx, q, found, some); err != nil {
 			return nil, fmt.Errorf("look up rows: %w", err)
@@ -188,23 +164,20 @@ func (src *Source) places(ctx context.Context, q querier, commands []string) (ma
 	return found, nil
 }
 
-// look notes the rows that a query finds, among those that were asked for and are not found yet. The column's collation may
-// find a row whose id has other letters: that is another.
-func (src *Source) look(ctx context.Context, q querier, found map[string]place, row core.RowPlace, text string, args []any) error {
+// look notes the rows that a query finds.
+func (src *Source) look(ctx context.Context, q querier, found layout.Places, row core.RowPlace, text string, args []any) error {
 	return collect(ctx, q, func(rows *sql.Rows) error {
 		var id string
 		var since int64
 		if err := rows.Scan(&id, &since); err != nil {
 			return err
 		}
-		if found[id].row == core.RowUnknown {
-			found[id] = place{row, micros(since)}
-		}
+		found.Found(id, row, micros(since))
 		return nil
 	}, src.text.fill(text), args...)
 }
 
-func (src *Source) lookAtRows(ctx context.Context, q querier, found map[string]place, some []string) error {
+func (src *Source) lookAtRows(ctx context.Context, q querier, found layout.Places, some []string) error {
 	var ids []any
 	for _, id := range some {
 		if value, may := src.idValue(id); may {
@@ -254,21 +227,7 @@ func (src *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) 
 	}); err != nil {
 		return c, err
 	}
-	c.Looked, c.Last = len(list), list[len(list)-1].Key()
-	due := map[core.RowPlace][]core.Receipt{}
-	for _, r := range list {
-		age := r.age
-		if r.Row == core.RowCleaned {
-			age = min(age, found[r.Command].since)
-		}
-		switch {
-		case r.Row == core.RowThere || r.Row == core.RowUnknown && tables > 1: // another table's
-		case req.Retention >= 0 && age >= req.Retention:
-			due[r.Row] = append(due[r.Row], r.Receipt)
-		case r.Row == core.RowUnknown:
-			c.Unknown = append(c.Unknown, r.Receipt)
-		}
-	}
+	due, c := list.Due(found, req.Retention, tables == 1)
 	if len(due) == 0 {
 		return c, nil
 	}

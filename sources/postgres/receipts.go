@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // SaveReceipts stores receipts: whoever stores one of a command and a consumer at the same time waits, and finds it.
@@ -67,7 +68,7 @@ func (src *Source) SaveReceipts(ctx context.Context, list []core.Receipt) ([]cor
 		return nil, err
 	}
 	for key, r := range stored {
-		r.Row = places[r.Command].row
+		r.Row = places[r.Command].Row
 		stored[key] = r
 	}
 	return call.Answers(stored, written), nil
@@ -81,25 +82,19 @@ func (src *Source) fits(r core.Receipt) error {
 	return nil
 }
 
-// storedReceipt is a receipt with its age.
-type storedReceipt struct {
-	core.Receipt
-	age time.Duration
-}
-
 // receipts reads those of a condition, which may end with an order and a limit.
-func (src *Source) receipts(ctx context.Context, q querier, where string, args ...any) ([]storedReceipt, error) {
+func (src *Source) receipts(ctx context.Context, q querier, where string, args ...any) (layout.Receipts, error) {
 	rows, err := q.Query(ctx, src.text.fill(`SELECT command_id, consumer, status, coalesce(result_ref, ''), CASE WHEN at BETWEEN '0001-01-02' AND '9999-12-30' THEN at END,
 		CASE WHEN at BETWEEN '0001-01-02' AND '9999-12-30' THEN (extract(epoch FROM {now} - at) * 1000000)::bigint ELSE 0 END FROM {connectd_receipt} WHERE `+where), args...)
 	if err != nil {
 		return nil, err
 	}
-	var list []storedReceipt
-	var r storedReceipt
+	var list layout.Receipts
+	var r layout.Receipt
 	var at pgtype.Timestamptz
 	var age int64
 	_, err = pgx.ForEachRow(rows, []any{&r.Command, &r.Consumer, &r.Status, &r.ResultRef, &at, &age}, func() error {
-		r.At, r.age = utc(at), microseconds(age)
+		r.At, r.Age = utc(at), microseconds(age)
 		list = append(list, r)
 		return nil
 	})
@@ -107,13 +102,13 @@ func (src *Source) receipts(ctx context.Context, q querier, where string, args .
 }
 
 // receiptPage reads receipts in the order of their keys, with the places of their rows.
-func (src *Source) receiptPage(ctx context.Context, command string, after core.ReceiptKey, limit int) ([]storedReceipt, map[string]place, error) {
+func (src *Source) receiptPage(ctx context.Context, command string, after core.ReceiptKey, limit int) (layout.Receipts, layout.Places, error) {
 	where, args := `(command_id, consumer) > ($1::text, $2::text)`, []any{after.Command, after.Consumer, int64(limit)}
 	if command != "" {
 		where += ` AND command_id = $4::text`
 		args = append(args, command)
 	}
-	var list []storedReceipt
+	var list layout.Receipts
 	err := src.run(ctx, src.work, "read receipts", func(q querier) (err error) {
 		list, err = src.receipts(ctx, q, where+` ORDER BY command_id, consumer LIMIT $3::bigint`, args...)
 		return err
@@ -121,39 +116,20 @@ func (src *Source) receiptPage(ctx context.Context, command string, after core.R
 	if err != nil || len(list) == 0 {
 		return nil, nil, err
 	}
-	bare := make([]core.Receipt, len(list))
-	for i := range list {
-		bare[i] = list[i].Receipt
-	}
-	places, err := src.places(ctx, core.ReceiptCommands(bare))
-	for i := range list {
-		list[i].Row = places[list[i].Command].row
-	}
+	places, err := src.places(ctx, core.ReceiptCommands(list.Plain()))
+	list.Put(places)
 	return list, places, err
 }
 
 // Receipts lists receipts.
 func (src *Source) Receipts(ctx context.Context, f core.ReceiptFilter) ([]core.Receipt, error) {
 	list, _, err := src.receiptPage(ctx, f.Command, f.After, cmp.Or(f.Limit, 100))
-	receipts := make([]core.Receipt, len(list))
-	for i := range list {
-		receipts[i] = list[i].Receipt
-	}
-	return receipts, err
-}
-
-// place is where a row is, and for how long it has been cleaned.
-type place struct {
-	row   core.RowPlace
-	since time.Duration
+	return list.Plain(), err
 }
 
 // places looks up the rows of commands. It looks at the table first: a row that is cleaned meanwhile is found where it went.
-func (src *Source) places(ctx context.Context, commands []string) (map[string]place, error) {
-	places := map[string]place{}
-	for _, id := range commands {
-		places[id] = place{row: core.RowUnknown}
-	}
+func (src *Source) places(ctx context.Context, commands []string) (layout.Places, error) {
+	places := layout.NewPlaces(commands)
 	values, kind := src.ids(commands)
 	err := src.run(ctx, src.work, "look up rows", func(q querier) error {
 		rows, err := q.Query(ctx, src.text.fill(`SELECT {id}::text FROM {table} WHERE {id} = ANY ($1::text[]::`+kind+`[])`), values)
@@ -162,9 +138,7 @@ func (src *Source) places(ctx context.Context, commands []string) (map[string]pl
 		}
 		var id string
 		_, err = pgx.ForEachRow(rows, []any{&id}, func() error {
-			if _, asked := places[id]; asked {
-				places[id] = place{row: core.RowThere}
-			}
+			places.Found(id, core.RowThere, 0)
 			return nil
 		})
 		return err
@@ -181,9 +155,7 @@ func (src *Source) places(ctx context.Context, commands []string) (map[string]pl
 		var id string
 		var since int64
 		_, err = pgx.ForEachRow(rows, []any{&id, &since}, func() error {
-			if places[id].row == core.RowUnknown {
-				places[id] = place{core.RowCleaned, microseconds(since)}
-			}
+			places.Found(id, core.RowCleaned, microseconds(since))
 			return nil
 		})
 		return err
@@ -229,21 +201,7 @@ func (src *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) 
 	if err != nil {
 		return c, err
 	}
-	c.Looked, c.Last = len(list), list[len(list)-1].Key()
-	due := map[core.RowPlace][]core.Receipt{}
-	for _, r := range list {
-		age := r.age
-		if r.Row == core.RowCleaned {
-			age = min(age, places[r.Command].since)
-		}
-		switch {
-		case r.Row == core.RowThere || r.Row == core.RowUnknown && !alone:
-		case req.Retention >= 0 && age >= req.Retention:
-			due[r.Row] = append(due[r.Row], r.Receipt)
-		case r.Row == core.RowUnknown:
-			c.Unknown = append(c.Unknown, r.Receipt)
-		}
-	}
+	due, c := list.Due(places, req.Retention, alone)
 	if len(due) == 0 {
 		return c, nil
 	}

@@ -51,7 +51,7 @@ func (src *Source) SaveReceipts(ctx context.Context, list []core.Receipt) ([]cor
 		}
 		places, err := src.places(ctx, tx, call.Commands())
 		for _, r := range kept {
-			r.Row = places[r.Command].row
+			r.Row = places[r.Command].Row
 			stored[r.Key()] = r.Receipt
 		}
 		return err
@@ -62,35 +62,29 @@ func (src *Source) SaveReceipts(ctx context.Context, list []core.Receipt) ([]cor
 	return call.Answers(stored, written), nil
 }
 
-// storedReceipt is a receipt with its age.
-type storedReceipt struct {
-	core.Receipt
-	age time.Duration
-}
-
 // receiptsWhere reads those of a condition, which may end with an order and a limit.
-func (src *Source) receiptsWhere(ctx context.Context, q asker, where string, args ...any) ([]storedReceipt, error) {
+func (src *Source) receiptsWhere(ctx context.Context, q asker, where string, args ...any) (layout.Receipts, error) {
 	rows, err := q.QueryContext(ctx, `SELECT command_id, consumer, status, coalesce(result_ref, ''), at, coalesce(`+nowMS+` - at, 0) FROM connectd_receipt WHERE `+where, args...)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var list []storedReceipt
+	var list layout.Receipts
 	for rows.Next() {
-		var r storedReceipt
+		var r layout.Receipt
 		var at instant
 		var age int64
 		if err := rows.Scan(&r.Command, &r.Consumer, &r.Status, &r.ResultRef, &at, &age); err != nil {
 			return nil, err
 		}
-		r.At, r.age = at.t, milliseconds(age)
+		r.At, r.Age = at.t, milliseconds(age)
 		list = append(list, r)
 	}
 	return list, rows.Err()
 }
 
 // receiptPage reads receipts in the order of their keys, with the places of their rows.
-func (src *Source) receiptPage(ctx context.Context, command string, after core.ReceiptKey, limit int) ([]storedReceipt, map[string]place, error) {
+func (src *Source) receiptPage(ctx context.Context, command string, after core.ReceiptKey, limit int) (layout.Receipts, layout.Places, error) {
 	tx, err := src.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true}) // one snapshot
 	if err != nil {
 		return nil, nil, err
@@ -105,14 +99,8 @@ func (src *Source) receiptPage(ctx context.Context, command string, after core.R
 	if err != nil || len(list) == 0 {
 		return nil, nil, err
 	}
-	bare := make([]core.Receipt, len(list))
-	for i := range list {
-		bare[i] = list[i].Receipt
-	}
-	places, err := src.places(ctx, tx, core.ReceiptCommands(bare))
-	for i := range list {
-		list[i].Row = places[list[i].Command].row
-	}
+	places, err := src.places(ctx, tx, core.ReceiptCommands(list.Plain()))
+	list.Put(places)
 	return list, places, err
 }
 
@@ -122,25 +110,12 @@ func (src *Source) Receipts(ctx context.Context, f core.ReceiptFilter) ([]core.R
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: list receipts: %w", err)
 	}
-	receipts := make([]core.Receipt, len(list))
-	for i := range list {
-		receipts[i] = list[i].Receipt
-	}
-	return receipts, nil
-}
-
-// place is where a row is, and for how long it has been cleaned.
-type place struct {
-	row   core.RowPlace
-	since time.Duration
+	return list.Plain(), nil
 }
 
 // places looks up the rows of commands, also those whose ids are stored as blobs.
-func (src *Source) places(ctx context.Context, q asker, commands []string) (map[string]place, error) {
-	places := map[string]place{}
-	for _, id := range commands {
-		places[id] = place{row: core.RowUnknown}
-	}
+func (src *Source) places(ctx context.Context, q asker, commands []string) (layout.Places, error) {
+	places := layout.NewPlaces(commands)
 	list, err := jsonOf(commands)
 	if err != nil {
 		return nil, err
@@ -149,9 +124,9 @@ func (src *Source) places(ctx context.Context, q asker, commands []string) (map[
 		row  core.RowPlace
 		text string
 	}{
-		{core.RowCleaned, `SELECT command_id, {now} - at FROM connectd_cleaned WHERE tbl = ?2 AND command_id IN (SELECT value FROM json_each(?1))`},
 		{core.RowThere, `SELECT CAST({id} AS TEXT), 0 FROM {table} WHERE {id} IN (SELECT value FROM json_each(?1) WHERE ?2 <> '')
 			UNION ALL SELECT CAST({id} AS TEXT), 0 FROM {table} WHERE {id} IN (SELECT CAST(value AS BLOB) FROM json_each(?1))`},
+		{core.RowCleaned, `SELECT command_id, {now} - at FROM connectd_cleaned WHERE tbl = ?2 AND command_id IN (SELECT value FROM json_each(?1))`},
 	} {
 		if err := find(ctx, q, places, look.row, src.text.fill(look.text), list, src.s.table); err != nil {
 			return nil, err
@@ -161,7 +136,7 @@ func (src *Source) places(ctx context.Context, q asker, commands []string) (map[
 }
 
 // find notes the rows that a query finds, among those that were asked for.
-func find(ctx context.Context, q asker, places map[string]place, row core.RowPlace, query string, args ...any) error {
+func find(ctx context.Context, q asker, places layout.Places, row core.RowPlace, query string, args ...any) error {
 	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err
@@ -173,9 +148,7 @@ func find(ctx context.Context, q asker, places map[string]place, row core.RowPla
 		if err := rows.Scan(&id, &since); err != nil {
 			return err
 		}
-		if _, asked := places[id]; asked {
-			places[id] = place{row, milliseconds(since)}
-		}
+		places.Found(id, row, milliseconds(since))
 	}
 	return rows.Err()
 }
@@ -197,21 +170,7 @@ func (src *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) 
 	if err := src.read.QueryRowContext(ctx, `SELECT count(*) FROM connectd_outbox`).Scan(&tables); err != nil {
 		return c, fmt.Errorf("sqlite: count outbox tables: %w", err)
 	}
-	c.Looked, c.Last = len(list), list[len(list)-1].Key()
-	due := map[core.RowPlace][]core.Receipt{}
-	for _, r := range list {
-		age := r.age
-		if r.Row == core.RowCleaned {
-			age = min(age, places[r.Command].since)
-		}
-		switch {
-		case r.Row == core.RowThere || r.Row == core.RowUnknown && tables > 1: // another table's
-		case req.Retention >= 0 && age >= req.Retention:
-			due[r.Row] = append(due[r.Row], r.Receipt)
-		case r.Row == core.RowUnknown:
-			c.Unknown = append(c.Unknown, r.Receipt)
-		}
-	}
+	due, c := list.Due(places, req.Retention, tables == 1)
 	if len(due) == 0 {
 		return c, nil
 	}
