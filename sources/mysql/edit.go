@@ -24,19 +24,9 @@ func (src *Source) Edit(ctx context.Context, act core.Act, edit core.Edit) error
 		if err := src.keepRevision(ctx, tx, seq, act); err != nil {
 			return err
 		}
-		if edit.Payload != nil {
-			if err := src.setContent(ctx, tx, act.ID, src.s.cols.Payload, "payload", seq, edit.Payload); err != nil {
-				return err
-			}
-		}
-		if edit.Headers == nil {
-			return nil
-		}
-		var headers []byte // NULL
-		if *edit.Headers != "" {
-			headers = []byte(*edit.Headers)
-		}
-		return src.setContent(ctx, tx, act.ID, src.s.cols.Headers, "headers", seq, headers)
+		return layout.SetContent(&src.s.cols, act.ID, edit, func(column, what string, content []byte) error {
+			return src.setContent(ctx, tx, act.ID, column, what, seq, content)
+		})
 	}, core.Dead)
 }
 
@@ -47,9 +37,6 @@ var refusals = []uint16{1048, 1062, 1264, 1265, 1366, 3988, 1406, 1153, 3140, 31
 
 // setContent sets a row's column. What the table refuses is the content's fault.
 func (src *Source) setContent(ctx context.Context, tx *sql.Tx, id, column, what string, seq int64, content []byte) error {
-	if column == "" {
-		return &core.ContentError{ID: id, Why: "the table has no column for the " + what}
-	}
 	c := src.s.found[strings.ToLower(column)]
 	var value any = content
 	if content != nil && (c.charset != "" || c.kind == "json") {
@@ -61,7 +48,7 @@ func (src *Source) setContent(ctx context.Context, tx *sql.Tx, id, column, what 
 	_, err := tx.ExecContext(ctx, src.text.fill(`UPDATE `+bySeq+` SET `+quote(c.name)+` = ?{keep} WHERE {order} = ?`), value, seq)
 	var refused *mysql.MySQLError
 	if errors.As(err, &refused) && slices.Contains(refusals, refused.Number) {
-		return &core.ContentError{ID: id, Why: fmt.Sprintf("column %s refuses the %s: %s", column, what, core.CleanText(refused.Message))}
+		return layout.Refused(id, column, what, refused.Message)
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // Edit gives a dead row other content and makes it pending.
@@ -21,27 +22,14 @@ func (src *Source) Edit(ctx context.Context, act core.Act, edit core.Edit) error
 		if err := src.keepRevision(ctx, tx, seq, act); err != nil {
 			return err
 		}
-		if edit.Payload != nil {
-			if err := src.setContent(ctx, tx, act.ID, src.s.cols.Payload, "payload", seq, edit.Payload); err != nil {
-				return err
-			}
-		}
-		if edit.Headers == nil {
-			return nil
-		}
-		var headers []byte // NULL
-		if *edit.Headers != "" {
-			headers = []byte(*edit.Headers)
-		}
-		return src.setContent(ctx, tx, act.ID, src.s.cols.Headers, "headers", seq, headers)
+		return layout.SetContent(&src.s.cols, act.ID, edit, func(column, what string, content []byte) error {
+			return src.setContent(ctx, tx, act.ID, column, what, seq, content)
+		})
 	}, core.Dead)
 }
 
 // setContent sets a row's column. What the table refuses is the content's fault.
 func (src *Source) setContent(ctx context.Context, tx pgx.Tx, id, column, what string, seq int64, content []byte) error {
-	if column == "" {
-		return &core.ContentError{ID: id, Why: "the table has no column for the " + what}
-	}
 	value := `$2::bytea`
 	if kind := src.s.found[column].kind; kind != "bytea" {
 		value = `convert_from($2::bytea, 'UTF8')::` + castTo(kind)
@@ -50,7 +38,7 @@ func (src *Source) setContent(ctx context.Context, tx pgx.Tx, id, column, what s
 	var refused *pgconn.PgError
 	// Class 22 is of data, 23 of constraints: https://www.postgresql.org/docs/current/errcodes-appendix.html
 	if errors.As(err, &refused) && (refused.Code[:2] == "22" || refused.Code[:2] == "23") {
-		return &core.ContentError{ID: id, Why: fmt.Sprintf("column %s refuses the %s: %s", column, what, core.CleanText(refused.Message))}
+		return layout.Refused(id, column, what, refused.Message)
 	}
 	return err
 }

@@ -22,48 +22,46 @@ func (src *Source) Edit(ctx context.Context, act core.Act, edit core.Edit) error
 		if err := src.keepRevision(ctx, tx, seq, act); err != nil {
 			return err
 		}
-		if edit.Payload != nil {
-			if err := src.setPayload(ctx, tx, act.ID, seq, edit.Payload); err != nil {
-				return err
-			}
-		}
-		if edit.Headers == nil {
-			return nil
-		}
-		return src.setContent(ctx, tx, act.ID, src.s.cols.Headers, "headers", seq, sql.NullString{String: *edit.Headers, Valid: *edit.Headers != ""})
+		return layout.SetContent(&src.s.cols, act.ID, edit, func(column, what string, content []byte) error {
+			return src.setContent(ctx, tx, act.ID, column, what, seq, content)
+		})
 	}, core.Dead)
 }
 
-func (src *Source) setPayload(ctx context.Context, tx *sql.Tx, id string, seq int64, payload []byte) error {
-	var class string
-	if err := tx.QueryRowContext(ctx, src.text.fill(`SELECT typeof({payload}) FROM {table} WHERE {order} = ?`), seq).Scan(&class); err != nil {
-		return fmt.Errorf("read what kind of payload the row has: %w", err)
-	}
-	isText := utf8.Valid(payload) && !bytes.Contains(payload, []byte{0})
-	if class == "text" && !isText {
-		return &core.ContentError{ID: id, Why: fmt.Sprintf("column %s has text, and the payload is not UTF-8 or has a NUL", src.s.cols.Payload)}
-	}
-	var value any = payload
-	if class != "blob" && isText {
-		value = string(payload)
-	}
-	return src.setContent(ctx, tx, id, src.s.cols.Payload, "payload", seq, value)
-}
-
 // setContent sets a row's column. What the table refuses is the content's fault.
-func (src *Source) setContent(ctx context.Context, tx *sql.Tx, id, column, what string, seq int64, value any) error {
-	if column == "" {
-		return &core.ContentError{ID: id, Why: "the table has no column for the " + what}
+func (src *Source) setContent(ctx context.Context, tx *sql.Tx, id, column, what string, seq int64, content []byte) error {
+	value := any(sql.NullString{String: string(content), Valid: content != nil})
+	if what == "payload" {
+		var err error
+		if value, err = src.payloadAs(ctx, tx, id, seq, content); err != nil {
+			return err
+		}
 	}
 	_, err := tx.ExecContext(ctx, src.text.fill(`UPDATE {table} SET `+quote(column)+` = ?2 WHERE {order} = ?1`), seq, value)
 	var refused interface{ Code() int }
 	if errors.As(err, &refused) {
 		switch refused.Code() & 0xff {
 		case constraintCode, mismatchCode, tooBigCode:
-			return &core.ContentError{ID: id, Why: fmt.Sprintf("column %s refuses the %s: %v", column, what, err)}
+			return layout.Refused(id, column, what, err.Error())
 		}
 	}
 	return err
+}
+
+// payloadAs is a payload in the storage class of the row's own.
+func (src *Source) payloadAs(ctx context.Context, tx *sql.Tx, id string, seq int64, payload []byte) (any, error) {
+	var class string
+	if err := tx.QueryRowContext(ctx, src.text.fill(`SELECT typeof({payload}) FROM {table} WHERE {order} = ?`), seq).Scan(&class); err != nil {
+		return nil, fmt.Errorf("read what kind of payload the row has: %w", err)
+	}
+	isText := utf8.Valid(payload) && !bytes.Contains(payload, []byte{0})
+	switch {
+	case class == "text" && !isText:
+		return nil, &core.ContentError{ID: id, Why: fmt.Sprintf("column %s has text, and the payload is not UTF-8 or has a NUL", src.s.cols.Payload)}
+	case class != "blob" && isText:
+		return string(payload), nil
+	}
+	return payload, nil
 }
 
 // The primary result codes of https://www.sqlite.org/rescode.html with which a table refuses a value.
