@@ -35,6 +35,22 @@ func eventually(t *testing.T, what string, ok func() (bool, string)) {
 	t.Fatalf("%s: not within %v; last: %s", what, patience, last)
 }
 
+// standIns is a PATH, as an environment has it, on which this test binary has these names first.
+func standIns(t *testing.T, names ...string) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
+	for _, name := range names {
+		if err := os.Symlink(self, filepath.Join(bin, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return "PATH=" + bin + ":" + os.Getenv("PATH")
+}
+
 // buffer is a bytes.Buffer for several goroutines.
 type buffer struct {
 	mu sync.Mutex

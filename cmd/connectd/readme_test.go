@@ -28,20 +28,11 @@ func TestReadmeTutorial(t *testing.T) {
 		t.Fatal("the README has no tutorial")
 	}
 	script := "set -eu\n" + strings.ReplaceAll(shellBlocks(text), "127.0.0.1:8083", freePort(t))
-	dir, bin := t.TempDir(), t.TempDir()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"connectd", "sqlite3", "sleep"} {
-		if err := os.Symlink(self, filepath.Join(bin, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	dir, path := t.TempDir(), standIns(t, "connectd", "sqlite3", "sleep")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-c", script)
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), path)
 	out, err := cmd.CombinedOutput()
 	log, _ := os.ReadFile(filepath.Join(dir, "shop", "connectd.log"))
 	if err != nil {

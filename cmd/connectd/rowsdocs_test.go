@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +19,7 @@ func TestDocumentedRowsCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, bin := shopDir(t, quickstart), t.TempDir()
+	dir, path := shopDir(t, quickstart), standIns(t, "connectd", "curl")
 	s := openShop(t, dir)
 	for _, r := range []struct{ id, key, state, reason, headers string }{
 		{"order-1", "trip-7", "dead", "http_422: no such trip", ""}, {"order-2", "trip-9", "dead", "http_422: amount", ""}, {"order-3", "trip-9", "dead", "invalid", `["ams"]`},
@@ -30,20 +29,11 @@ func TestDocumentedRowsCommands(t *testing.T) {
 		s.exec("INSERT INTO outbox (id, aggregateid, type, payload, state, last_error, headers, created_at) VALUES (?, ?, 'order.placed', '{}', ?, ?, nullif(?, ''), CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) - 7200000)",
 			r.id, r.key, r.state, r.reason, r.headers)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"connectd", "curl"} {
-		if err := os.Symlink(self, filepath.Join(bin, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
 	shell := func(script string) string {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, "sh", "-c", "set -eu\n"+script)
-		cmd.Dir, cmd.Env = dir, append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "TOKEN=s3cret")
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), path, "TOKEN=s3cret")
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v\n%s\n%s", err, script, out)
