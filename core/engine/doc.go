@@ -81,7 +81,9 @@
 //
 // An operator gives dead and held rows back one by one, in their order. A page that shows such a change, which the reading from
 // the start had not seen when it began, is not taken: what came back before its rows may lie behind the reading position, so the
-// partition is read from the start again, and both come in order. The heartbeat tells of changes that no page shows.
+// partition is read from the start again, and both come in order. Nor is one that was to pass over a row, as one in memory, which
+// the same worker's settlement has stopped meanwhile: operators may be quicker than that settlement's answer. The heartbeat tells of
+// changes that no page shows.
 //
 // # Two kinds of failure
 //

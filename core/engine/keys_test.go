@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -153,6 +154,78 @@ func TestAPersonsChangeDuringAReadingFromTheStartIsSeenSoon(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.wait(40*time.Second, "next published", func() bool { return w.row("next").State == core.Published })
+	})
+}
+
+// interleaved is a source in which something happens before a read or before the answer of a step.
+type interleaved struct {
+	*memory.Source
+	beforeFetch, afterStep func()
+}
+
+func (s *interleaved) Fetch(ctx context.Context, reqs []core.FetchRequest) ([]core.Page, error) {
+	s.beforeFetch()
+	return s.Source.Fetch(ctx, reqs)
+}
+
+func (s *interleaved) Step(ctx context.Context, owner string, changes []core.Change) error {
+	err := s.Source.Step(ctx, owner, changes)
+	s.afterStep()
+	return err
+}
+
+// badOnce refuses the row bad the first time.
+func badOnce() func(core.Record) core.Outcome {
+	refused := false
+	return func(r core.Record) core.Outcome {
+		if r.ID == "bad" && !refused {
+			refused = true
+			return core.Outcome{Kind: core.Permanent, Code: "422"}
+		}
+		return core.Outcome{Kind: core.Delivered}
+	}
+}
+
+// The first page may tell of a change that its blocked keys do not show yet.
+func TestAKeyFreedBetweenBlockedKeysAndRowsGoesOnSoon(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.add("bad", "k")
+		w.add("next", "k")
+		w.excuseAll() // bad comes again after next was in a batch with it
+		w.sink.Decide(badOnce())
+		block := func(c *engine.Connector) { c.Policy.BlockOnDead = true }
+		stop := w.start(w.connector(block))
+		w.wait(5*time.Second, "bad is dead", func() bool { return w.row("bad").State == core.Dead })
+		stop()
+		retry := sync.OnceFunc(func() {
+			if err := w.source.Retry(t.Context(), core.Act{ID: "bad", By: "person"}); err != nil {
+				t.Error(err)
+			}
+		})
+		source := &interleaved{Source: w.source, beforeFetch: retry, afterStep: func() {}}
+		defer w.start(w.connector(func(c *engine.Connector) { block(c); c.Source = source }))()
+		w.publishAll(2 * time.Second)
+	})
+}
+
+// An operator is quicker than the answer that tells the engine of the row's death.
+func TestARowGivenBackBeforeItsStopIsKnownComesSoon(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		w.add("bad", "")
+		w.sink.Decide(badOnce())
+		given := false
+		source := &interleaved{Source: w.source, beforeFetch: func() {}, afterStep: func() {
+			if given || w.row("bad").State != core.Dead {
+				return
+			}
+			given = true
+			if err := w.source.Retry(t.Context(), core.Act{ID: "bad", By: "person"}); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(10 * time.Second) // pages and a heartbeat tell of it meanwhile
+		}}
+		defer w.start(w.connector(func(c *engine.Connector) { c.Source = source }))()
+		w.publishAll(15 * time.Second)
 	})
 }
 

@@ -77,6 +77,7 @@ type rulesOff struct {
 	deadline      bool // sends go on past the local deadline
 	refusedApart  bool // a refused step leaves the leases of all its partitions in doubt
 	changes       bool // pages are taken whatever operators changed
+	stopped       bool // pages that tell of changes are taken although rows they passed over stopped
 	repeatAll     bool // of a step of unknown outcome only the first partition's change is repeated
 }
 

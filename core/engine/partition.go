@@ -67,6 +67,7 @@ type partition struct {
 	floor     int64 // no row at or below it can still commit
 	notes     []note
 	scanning  bool          // pos is on its way from the start
+	stopped   *step         // the first that made rows dead or held since the last read was asked for
 	needBlock bool          // the blocked keys are to be read before the next page
 	scanAt    time.Duration // when the next reading from the start is due; never while one runs, unless it is asked for
 	scanAgain time.Duration // not before

@@ -139,7 +139,7 @@ func (m *machine) readFailed(p *partition, call string, err error, now time.Dura
 // blocked keys are read anew before the rows.
 func (p *partition) rescan(m *machine, now time.Duration) {
 	p.scanning, p.needBlock = true, true
-	p.pos, p.changes = 0, m.changes
+	p.pos, p.changes = 0, max(p.changes, m.changes)
 	p.scanBegan = now
 	p.ready, p.scanAt = never, never
 	for key, until := range p.behind {
@@ -183,6 +183,7 @@ func (p *partition) after(m *machine) int64 {
 // partition may overlap. A page is built into memory with what memory says when it arrives: keys that began to wait
 // meanwhile are dropped.)
 func (m *machine) request(p *partition) core.FetchRequest {
+	p.stopped = nil
 	req := core.FetchRequest{Part: p.lease.Part, After: p.after(m)}
 	room := m.room(p)
 	req.Limit, req.MaxBytes = max(room.rows, 1)<<p.crowd, max(room.bytes, 1)<<p.crowd
@@ -214,19 +215,9 @@ func (m *machine) request(p *partition) core.FetchRequest {
 // Between the floor and pos there may be more rows that must wait than a read can leave out by name. When a page was cut
 // before pos for that, the next one may be twice as long, or it would end at the same place for ever. What then does not fit
 // into memory is left for the next read.
-//
-// Rows that operators gave back in their order are taken in it: a page in whose snapshot there are changes that the reading
-// from the start did not have from its first page on is not taken. It may have such a row while one before it, which was
-// not there when its place was read, is still behind pos; the reading from the start that follows has both.
 func (m *machine) take(p *partition, page core.Page, now time.Duration) {
-	if page.Changes != 0 && page.Changes != p.changes && !m.off.changes {
-		first := p.scanning && p.pos == 0
-		if !first {
-			p.rescan(m, now)
-		}
-		if p.changes = page.Changes; !first {
-			return
-		}
+	if !m.tells(p, page.Changes, now) {
+		return
 	}
 	taken, before := 0, p.pos
 	end := int64(math.MaxInt64) // how far this read went; a page that was cut may end behind pos
@@ -271,6 +262,43 @@ func (m *machine) take(p *partition, page core.Page, now time.Duration) {
 		p.idle = min(max(2*p.idle, m.policy.PollMin), m.policy.PollMax)
 		p.nextRead = now + around(m.rand, p.idle)
 	}
+}
+
+// tells deals with what a page says of changes of the operators, and reports whether it is to be taken. Rows that they gave back
+// in their order are read in it: a page may have such a row while one of its key, given back before, is not there and would not
+// be looked for. That one's place may have been read before the change; or the page was to pass over it as a row in memory, which
+// has stopped since or is just about to. The reading from the start that follows has both.
+func (m *machine) tells(p *partition, changes int64, now time.Duration) bool {
+	if changes == 0 || m.off.changes {
+		return true
+	}
+	known, passedOver := p.changes, p.passedOver(changes) && !m.off.stopped
+	p.changes = changes
+	switch {
+	case passedOver:
+		p.rescan(m, now)
+		p.readAgain = now + m.policy.PollMin // by then the stop is known, or memory has fewer rows that may stop
+		return false
+	case known == changes:
+		return true
+	case !p.scanning || p.pos > 0:
+		p.rescan(m, now)
+		return false
+	case len(p.blocked) > 0: // read before these changes
+		p.scanAt = now + rescanPause
+	}
+	return true
+}
+
+// passedOver reports whether a read that tells of changes may have passed over rows that were given back: their stop was not
+// known when it was asked for, and the changes came after.
+func (p *partition) passedOver(changes int64) bool {
+	for _, s := range []*step{p.stopped, p.step} {
+		if s != nil && s.stops && s.changes != changes {
+			return true
+		}
+	}
+	return false
 }
 
 // raiseFloor moves the floor to positions noted before every transaction that ran then had ended, as far as this read

@@ -52,6 +52,9 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		{"rows given back in their order are read in it", func(sc *scenario) {
 			sc.off.changes, sc.bad, sc.flaky, sc.operators, sc.keys, sc.rows = true, 0.4, 0.2, 60, 2, 120
 		}},
+		{"no page tells of changes to rows that it passed over", func(sc *scenario) {
+			sc.off.stopped, sc.workers, sc.bad, sc.flaky, sc.lost, sc.operators, sc.keys, sc.rows = true, 1, 0.4, 0.2, 0.2, 60, 2, 120
+		}},
 		{"a refused group leaves no lease in doubt but those refused alone", func(sc *scenario) {
 			sc.off.refusedApart, sc.partitions, sc.expiries = true, 4, 20
 		}},

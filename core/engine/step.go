@@ -16,6 +16,8 @@ type step struct {
 	settled  []*batch
 	verdicts map[*batch][]verdict
 	announce []*batch
+	stops    bool  // it makes rows dead or held
+	changes  int64 // the partition's, when it was built
 	retryAt  time.Duration
 }
 
@@ -75,7 +77,7 @@ func (m *machine) makeStep(p *partition, now time.Duration) bool {
 	if p.unsendable > 0 && !p.draining && !m.draining {
 		m.refuse(p)
 	}
-	s := &step{change: core.Change{Lease: p.lease}, verdicts: map[*batch][]verdict{}}
+	s := &step{change: core.Change{Lease: p.lease}, verdicts: map[*batch][]verdict{}, changes: p.changes}
 	for _, b := range p.batchesIn(answered) {
 		if len(s.change.Settle) < stepRows {
 			m.settle(s, b, now)
@@ -115,6 +117,7 @@ func (m *machine) settle(s *step, b *batch, now time.Duration) {
 	for _, v := range verdicts {
 		if v.write {
 			s.change.Settle = append(s.change.Settle, v.settlement)
+			s.stops = s.stops || v.settlement.State == core.Dead || v.settlement.State == core.Held
 		}
 	}
 	s.settled = append(s.settled, b)
@@ -179,6 +182,9 @@ func nilIfNotOwned(err error) error {
 
 // apply makes memory say what the database now says.
 func (m *machine) apply(p *partition, s *step, now time.Duration) {
+	if s.stops && p.stopped == nil {
+		p.stopped = s
+	}
 	tally := newTally()
 	for _, b := range s.settled {
 		m.unbind(b)
