@@ -38,6 +38,54 @@ func (p Places) Found(id string, row core.RowPlace, since time.Duration) {
 	}
 }
 
+// Unknown are the commands whose rows are not found yet.
+func (p Places) Unknown() []string {
+	var unknown []string
+	for id, place := range p {
+		if place.Row == core.RowUnknown {
+			unknown = append(unknown, id)
+		}
+	}
+	return unknown
+}
+
+// Elsewhere takes over what was found in another outbox table that shares the receipts.
+func (p Places) Elsewhere(found Places) {
+	for id, place := range found {
+		if place.Row != core.RowUnknown {
+			p.Found(id, core.RowElsewhere, 0)
+		}
+	}
+}
+
+// Doubt is for when some other tables could not be read: rows that are not found may be there.
+func (p Places) Doubt(unread []Unread) {
+	if len(unread) > 0 {
+		for _, id := range p.Unknown() {
+			p.Found(id, core.RowElsewhere, 0)
+		}
+	}
+}
+
+// Neighbour is another outbox table that shares the receipts.
+type Neighbour struct {
+	Table string
+	ID    string // its id column; "" when init has not noted it
+}
+
+// Unread is an outbox table that shares the receipts and cannot be read.
+type Unread struct{ Table, Why string }
+
+func (u Unread) Error() string { return u.Table + " (" + u.Why + ")" }
+
+// Check is an Unread when it is not known which the id column is.
+func (n Neighbour) Check() error {
+	if n.ID == "" {
+		return Unread{n.Table, "connectd_outbox does not name its id column"}
+	}
+	return nil
+}
+
 // Receipts are stored receipts in the order of their keys.
 type Receipts []Receipt
 
@@ -58,8 +106,8 @@ func (l Receipts) Put(places Places) {
 }
 
 // Due says which receipts have outlived their retention, by the places of their rows, and what else a cleaner tells of them.
-// Without alone other outbox tables share the receipts, and those of unknown rows may be theirs.
-func (l Receipts) Due(places Places, retention time.Duration, alone bool) (map[core.RowPlace][]core.Receipt, core.CleanedReceipts) {
+// Those of another table's rows are for its cleaner.
+func (l Receipts) Due(places Places, retention time.Duration) (map[core.RowPlace][]core.Receipt, core.CleanedReceipts) {
 	c := core.CleanedReceipts{Removed: map[core.RowPlace]int{}, Looked: len(l)}
 	due := map[core.RowPlace][]core.Receipt{}
 	for _, r := range l {
@@ -69,7 +117,7 @@ func (l Receipts) Due(places Places, retention time.Duration, alone bool) (map[c
 			age = min(age, places[r.Command].Since)
 		}
 		switch {
-		case r.Row == core.RowThere || r.Row == core.RowUnknown && !alone:
+		case r.Row == core.RowThere || r.Row == core.RowElsewhere:
 		case retention >= 0 && age >= retention:
 			due[r.Row] = append(due[r.Row], r.Receipt)
 		case r.Row == core.RowUnknown:
