@@ -98,7 +98,9 @@ func NewSource(partitions int, now func() time.Time) *Source {
 func (s *Source) Beside() *Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return tableIn(len(s.parts), s.now, s)
+	table := tableIn(len(s.parts), s.now, s)
+	table.KeepPublished = s.KeepPublished
+	return table
 }
 
 // tableIn makes a table in the database that another one is in.
