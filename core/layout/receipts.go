@@ -49,43 +49,6 @@ func (p Places) Unknown() []string {
 	return unknown
 }
 
-// Elsewhere takes over what was found in another outbox table that shares the receipts.
-func (p Places) Elsewhere(found Places) {
-	for id, place := range found {
-		if place.Row != core.RowUnknown {
-			p.Found(id, core.RowElsewhere, 0)
-		}
-	}
-}
-
-// Doubt is for when some other tables could not be read: rows that are not found may be there.
-func (p Places) Doubt(unread []Unread) {
-	if len(unread) > 0 {
-		for _, id := range p.Unknown() {
-			p.Found(id, core.RowElsewhere, 0)
-		}
-	}
-}
-
-// Neighbour is another outbox table that shares the receipts.
-type Neighbour struct {
-	Table string
-	ID    string // its id column; "" when init has not noted it
-}
-
-// Unread is an outbox table that shares the receipts and cannot be read.
-type Unread struct{ Table, Why string }
-
-func (u Unread) Error() string { return u.Table + " (" + u.Why + ")" }
-
-// Check is an Unread when it is not known which the id column is.
-func (n Neighbour) Check() error {
-	if n.ID == "" {
-		return Unread{n.Table, "connectd_outbox does not name its id column"}
-	}
-	return nil
-}
-
 // Receipts are stored receipts in the order of their keys.
 type Receipts []Receipt
 

@@ -69,16 +69,19 @@ func beginAudit(ctx context.Context, conn *sql.Conn, req core.AuditRequest) (now
 
 // auditOthers adds the ids of the other outbox tables that share the receipts. Looking at a table keeps it as it is until the
 // audit ends.
-func (src *Source) auditOthers(ctx context.Context, q querier, into *layout.AuditSQL) (err error) {
-	into.Unread, err = src.others(ctx, q, func(other *Source) error {
-		if _, err := q.ExecContext(ctx, other.text.fill(`SELECT {id} FROM {table} LIMIT 0`)); err != nil {
+func (src *Source) auditOthers(ctx context.Context, q querier, into *layout.AuditSQL) error {
+	others, err := src.neighbours(ctx, q)
+	if err != nil {
+		return err
+	}
+	return into.AddOthers(others, func(n layout.Neighbour) (entries []string, err error) {
+		err = src.lookInto(ctx, q, n, func(other *Source) error {
+			entries = []string{other.text.fill(fmt.Sprintf(`SELECT `+bytewise(`{id.text}`)+` AS v, %d AS k FROM {table}`, layout.OtherEntry)), other.text.fill(cleanedEntries(layout.OtherEntry))}
+			_, err := q.ExecContext(ctx, other.text.fill(`SELECT {id} FROM {table} LIMIT 0`))
 			return err
-		}
-		into.Others = append(into.Others, other.text.fill(fmt.Sprintf(`SELECT `+bytewise(`{id.text}`)+` AS v, %d AS k FROM {table}`, layout.OtherEntry)),
-			other.text.fill(cleanedEntries(layout.OtherEntry)))
-		return nil
+		})
+		return entries, err
 	})
-	return err
 }
 
 func cleanedEntries(entry int) string {

@@ -12,42 +12,34 @@ import (
 	"github.com/connectd/connectd/core/layout"
 )
 
-// others calls look for each other outbox table that shares the receipts, and gives those that could not be read.
-func (src *Source) others(ctx context.Context, q querier, look func(other *Source) error) (unread []layout.Unread, err error) {
-	var list []layout.Neighbour
+// neighbours are the other outbox tables that share the receipts.
+func (src *Source) neighbours(ctx context.Context, q querier) (list []layout.Neighbour, err error) {
 	err = collect(ctx, q, func(rows *sql.Rows) error {
 		var n layout.Neighbour
 		err := rows.Scan(&n.Table, &n.ID)
 		list = append(list, n)
 		return err
 	}, src.text.fill(`SELECT tbl, COALESCE(id_column, '') FROM {outbox} WHERE tbl <> {tbl} ORDER BY tbl`))
-	if err != nil {
-		return nil, err
+	return list, err
+}
+
+// lookInto has another table looked into.
+func (src *Source) lookInto(ctx context.Context, q querier, n layout.Neighbour, look func(other *Source) error) error {
+	if err := n.Check(); err != nil {
+		return err
 	}
-	for _, n := range list {
-		other, err := src.beside(ctx, q, n)
-		if err == nil {
-			err = unreadable(n, look(other))
-		}
-		var u layout.Unread
-		switch {
-		case errors.As(err, &u):
-			unread = append(unread, u)
-		case err != nil:
-			return nil, err
-		}
+	other, err := src.beside(ctx, q, n)
+	if err == nil {
+		err = look(other)
 	}
-	return unread, nil
+	return unreadable(n, err)
 }
 
 // beside is another table as far as the ids of its rows are concerned.
 func (src *Source) beside(ctx context.Context, q querier, n layout.Neighbour) (*Source, error) {
-	if err := n.Check(); err != nil {
-		return nil, err
-	}
 	s := &schema{table: tableName{src.s.table.database, n.Table}, cols: layout.Columns{ID: n.ID}, exists: true, found: map[string]column{}}
 	if err := s.readColumns(ctx, q); err != nil {
-		return nil, unreadable(n, err)
+		return nil, err
 	}
 	switch id, there := s.found[strings.ToLower(n.ID)]; {
 	case !there:

@@ -161,20 +161,13 @@ func (src *Source) places(ctx context.Context, q querier, commands []string) (la
 	if err := src.find(ctx, q, places, commands); err != nil || len(places.Unknown()) == 0 {
 		return places, err
 	}
-	unread, err := src.others(ctx, q, func(other *Source) error {
-		unknown := places.Unknown()
-		found := layout.NewPlaces(unknown)
-		if err := other.find(ctx, q, found, unknown); err != nil {
-			return err
-		}
-		places.Elsewhere(found)
-		return nil
-	})
+	others, err := src.neighbours(ctx, q)
 	if err != nil {
-		return nil, fmt.Errorf("look up rows of other tables: %w", err)
+		return nil, fmt.Errorf("look for other tables: %w", err)
 	}
-	places.Doubt(unread)
-	return places, nil
+	return places, places.Elsewhere(others, func(n layout.Neighbour, found layout.Places, commands []string) error {
+		return src.lookInto(ctx, q, n, func(other *Source) error { return other.find(ctx, q, found, commands) })
+	})
 }
 
 // find notes the rows that the table has or has cleaned. It looks at the table first: a row that is cleaned meanwhile is

@@ -58,16 +58,19 @@ func (src *Source) Audit(ctx context.Context, req core.AuditRequest) (core.Audit
 
 // auditOthers adds the ids of the other outbox tables that share the receipts. Looking at a table keeps it as it is until the
 // audit ends.
-func (src *Source) auditOthers(ctx context.Context, tx pgx.Tx, q *layout.AuditSQL) (err error) {
-	q.Others = nil
-	q.Unread, err = src.others(ctx, tx, func(tx pgx.Tx, other *Source) error {
-		if _, err := tx.Exec(ctx, other.text.fill(`SELECT {id} FROM {table} LIMIT 0`)); err != nil {
+func (src *Source) auditOthers(ctx context.Context, tx pgx.Tx, q *layout.AuditSQL) error {
+	others, err := src.neighbours(ctx, tx)
+	if err != nil {
+		return err
+	}
+	return q.AddOthers(others, func(n layout.Neighbour) (entries []string, err error) {
+		err = src.lookInto(ctx, tx, n, func(tx pgx.Tx, other *Source) error {
+			entries = []string{other.text.fill(fmt.Sprintf(`SELECT {id}::text`+bytewise+`%d AS k FROM {table}`, layout.OtherEntry)), other.text.fill(cleanedEntries(layout.OtherEntry))}
+			_, err := tx.Exec(ctx, other.text.fill(`SELECT {id} FROM {table} LIMIT 0`))
 			return err
-		}
-		q.Others = append(q.Others, other.text.fill(fmt.Sprintf(`SELECT {id}::text`+bytewise+`%d AS k FROM {table}`, layout.OtherEntry)), other.text.fill(cleanedEntries(layout.OtherEntry)))
-		return nil
+		})
+		return entries, err
 	})
-	return err
 }
 
 const bytewise = ` COLLATE "C" AS v, `

@@ -12,49 +12,42 @@ import (
 	"github.com/connectd/connectd/core/layout"
 )
 
-// others calls look for each other outbox table that shares the receipts, and gives those that could not be read: which does
-// no harm to the transaction. A lock that somebody has on a table is not waited for, and a policy that would hide rows is an
-// error.
-func (src *Source) others(ctx context.Context, tx pgx.Tx, look func(tx pgx.Tx, other *Source) error) (unread []layout.Unread, err error) {
+// neighbours are the other outbox tables that share the receipts.
+func (src *Source) neighbours(ctx context.Context, tx pgx.Tx) ([]layout.Neighbour, error) {
 	rows, err := tx.Query(ctx, src.text.fill(`SELECT tbl, coalesce(id_column, '') FROM {connectd_outbox} WHERE tbl <> {tbl} ORDER BY tbl`))
 	if err != nil {
 		return nil, err
 	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[layout.Neighbour])
-	if err != nil {
-		return nil, err
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[layout.Neighbour])
+}
+
+// lookInto has another table looked into. That it cannot be read does no harm to the transaction; a lock that somebody has on it
+// is not waited for, and a policy that would hide rows is an error.
+func (src *Source) lookInto(ctx context.Context, tx pgx.Tx, n layout.Neighbour, look func(tx pgx.Tx, other *Source) error) error {
+	if err := n.Check(); err != nil {
+		return err
 	}
-	if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '1s'; SET LOCAL row_security = off`); err != nil {
-		return nil, err
-	}
-	for _, n := range list {
-		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
-			other, err := src.beside(ctx, tx, n)
-			if err != nil {
-				return err
-			}
-			return unreadable(n, look(tx, other))
-		})
-		var u layout.Unread
-		switch {
-		case errors.As(err, &u):
-			unread = append(unread, u)
-		case err != nil:
-			return nil, err
+	return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '1s'; SET LOCAL row_security = off`); err != nil {
+			return err
 		}
-	}
-	_, err = tx.Exec(ctx, `SET LOCAL lock_timeout TO DEFAULT; SET LOCAL row_security TO DEFAULT`)
-	return unread, err
+		other, err := src.beside(ctx, tx, n)
+		if err == nil {
+			err = look(tx, other)
+		}
+		if err != nil {
+			return unreadable(n, err)
+		}
+		_, err = tx.Exec(ctx, `SET LOCAL lock_timeout TO DEFAULT; SET LOCAL row_security TO DEFAULT`)
+		return err
+	})
 }
 
 // beside is another table as far as the ids of its rows are concerned.
 func (src *Source) beside(ctx context.Context, q querier, n layout.Neighbour) (*Source, error) {
-	if err := n.Check(); err != nil {
-		return nil, err
-	}
 	s := &schema{table: tableName{src.s.table.schema, n.Table}, cols: layout.Columns{ID: n.ID}, found: map[string]column{}}
 	if err := s.readColumns(ctx, q); err != nil {
-		return nil, unreadable(n, err)
+		return nil, err
 	}
 	switch id, there := s.found[n.ID]; {
 	case len(s.found) == 0:

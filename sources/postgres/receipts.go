@@ -139,17 +139,13 @@ func (src *Source) places(ctx context.Context, commands []string) (layout.Places
 		if _, err := tx.Exec(ctx, bounded); err != nil {
 			return err
 		}
-		unread, err := src.others(ctx, tx, func(tx pgx.Tx, other *Source) error {
-			unknown := places.Unknown()
-			found := layout.NewPlaces(unknown)
-			if err := other.find(ctx, tx, found, unknown); err != nil {
-				return err
-			}
-			places.Elsewhere(found)
-			return nil
+		others, err := src.neighbours(ctx, tx)
+		if err != nil {
+			return err
+		}
+		return places.Elsewhere(others, func(n layout.Neighbour, found layout.Places, commands []string) error {
+			return src.lookInto(ctx, tx, n, func(tx pgx.Tx, other *Source) error { return other.find(ctx, tx, found, commands) })
 		})
-		places.Doubt(unread)
-		return err
 	})
 	return places, err
 }

@@ -43,14 +43,7 @@ func (src *Source) audit(ctx context.Context, db *sql.DB, req core.AuditRequest)
 		return core.Audit{}, fmt.Errorf("read the clock: %w", err)
 	}
 	q := src.auditSQL(req, strconv.FormatInt(now, 10))
-	q.Unread, err = src.others(ctx, tx, func(other *Source) error {
-		if _, err := tx.ExecContext(ctx, other.text.fill(`SELECT {id} FROM {table} LIMIT 0`)); err != nil {
-			return err
-		}
-		q.Others = append(q.Others, other.text.fill(fmt.Sprintf(`SELECT CAST({id} AS TEXT) COLLATE BINARY AS v, %d AS k FROM {table}`, layout.OtherEntry)), other.text.fill(cleanedEntries(layout.OtherEntry)))
-		return nil
-	})
-	if err != nil {
+	if err := src.auditOthers(ctx, tx, &q); err != nil {
 		return core.Audit{}, fmt.Errorf("look at the other outbox tables: %w", err)
 	}
 	return layout.RunAudit(ctx, req, q, func(ctx context.Context, query string, row func(func(...any) error) error) error {
@@ -65,6 +58,22 @@ func (src *Source) audit(ctx context.Context, db *sql.DB, req core.AuditRequest)
 			}
 		}
 		return rows.Err()
+	})
+}
+
+// auditOthers adds the ids of the other outbox tables that share the receipts.
+func (src *Source) auditOthers(ctx context.Context, tx *sql.Tx, q *layout.AuditSQL) error {
+	others, err := src.neighbours(ctx, tx)
+	if err != nil {
+		return err
+	}
+	return q.AddOthers(others, func(n layout.Neighbour) (entries []string, err error) {
+		err = lookInto(n, func(other *Source) error {
+			entries = []string{other.text.fill(fmt.Sprintf(`SELECT CAST({id} AS TEXT) COLLATE BINARY AS v, %d AS k FROM {table}`, layout.OtherEntry)), other.text.fill(cleanedEntries(layout.OtherEntry))}
+			_, err := tx.ExecContext(ctx, other.text.fill(`SELECT {id} FROM {table} LIMIT 0`))
+			return err
+		})
+		return entries, err
 	})
 }
 

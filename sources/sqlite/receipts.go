@@ -119,17 +119,13 @@ func (src *Source) places(ctx context.Context, q asker, commands []string) (layo
 	if err := src.find(ctx, q, places, commands); err != nil || len(places.Unknown()) == 0 {
 		return places, err
 	}
-	unread, err := src.others(ctx, q, func(other *Source) error {
-		unknown := places.Unknown()
-		found := layout.NewPlaces(unknown)
-		if err := other.find(ctx, q, found, unknown); err != nil {
-			return err
-		}
-		places.Elsewhere(found)
-		return nil
+	others, err := src.neighbours(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	return places, places.Elsewhere(others, func(n layout.Neighbour, found layout.Places, commands []string) error {
+		return lookInto(n, func(other *Source) error { return other.find(ctx, q, found, commands) })
 	})
-	places.Doubt(unread)
-	return places, err
 }
 
 // find notes the rows that the table has or has cleaned, also those whose ids are stored as blobs.
