@@ -137,6 +137,8 @@ func TestAnotherTableThatCannotBeRead(t *testing.T) {
 	in(t, cfg, `ALTER TABLE other RENAME COLUMN id TO "theId"`, `ALTER TABLE other DROP CONSTRAINT "other_theId_key"`, `DROP INDEX connectd_other_pending, connectd_other_stopped`,
 		`ALTER TABLE other ALTER COLUMN "theId" TYPE json USING to_json("theId")`)
 	unread("its column theId is of type json")
+	in(t, cfg, `DROP TABLE other`)
+	unread("it is not there")
 }
 
 // Where init has not noted yet which column has the ids, it is asked to, and until then nothing is said of receipts that may
