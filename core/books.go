@@ -163,8 +163,8 @@ type CleanedReceipts struct {
 	Removed map[RowPlace]int // by where their row was
 	Looked  int              // fewer than the limit: these were the last
 	Last    ReceiptKey
-	// Unknown are receipts that stay and whose command the table has not and never cleaned with a receipt. Receipts
-	// that may belong to another outbox table beside this one are not among them, and are not removed.
+	// Unknown are receipts that stay and whose command no outbox table of the database has, nor cleaned with a receipt.
+	// Those that are or may be another table's are not among them, and are not removed.
 	Unknown []Receipt
 	Held    time.Duration
 }

@@ -44,6 +44,8 @@ const (
 	RowThere   RowPlace = "there"
 	RowCleaned RowPlace = "cleaned"
 	RowUnknown RowPlace = "unknown"
+	// RowElsewhere: another outbox table of the database has the row or cleaned it, or may have it and cannot be read.
+	RowElsewhere RowPlace = "elsewhere"
 )
 
 // Bounds of what a receipt says, and of how many are taken at once.
@@ -90,7 +92,7 @@ type ReceiptAnswer string
 const (
 	ReceiptStored   ReceiptAnswer = "stored"
 	ReceiptRepeated ReceiptAnswer = "repeated" // one that is done was there: that one counts
-	ReceiptUnknown  ReceiptAnswer = "unknown"  // stored, or there, and the table has no such row
+	ReceiptUnknown  ReceiptAnswer = "unknown"  // stored, or there, and no outbox table of the database has such a row
 	ReceiptRefused  ReceiptAnswer = "refused"  // not stored
 )
 
@@ -160,7 +162,7 @@ func ReceiptCommands(list []Receipt) []string {
 }
 
 // NoSuchRow is why a receipt is unknown.
-const NoSuchRow = "the table has no row with this id: none was ever there, or it was cleaned before a receipt came"
+const NoSuchRow = "no outbox table of the database has a row with this id: none was ever there, or it was cleaned before a receipt came"
 
 // Answers gives the answer to each receipt of the call. stored are the receipts as the database has them now, written
 // those that this call wrote.

@@ -13,26 +13,28 @@ import (
 // AuditSQL is what an audit reads, in the words of one database. Those called entries are queries of two columns: an id as
 // text that is compared byte by byte, and a number that says what has that id, one of the constants below.
 type AuditSQL struct {
-	Rows     string // entries: RowEntry or LateEntry
-	Cleaned  string // entries: CleanedEntry
-	Receipts string // entries: ReceiptEntry or DoneEntry
-	Events   string // entries: EventEntry; "" without a rule
-	Links    string // entries: RowEntry with the key of the row's event instead of its id; "" unless the rule joins
-	Big      string // hint after SELECT that many groups are expected
+	Rows     string   // entries: RowEntry or LateEntry
+	Cleaned  string   // entries: CleanedEntry
+	Receipts string   // entries: ReceiptEntry or DoneEntry
+	Events   string   // entries: EventEntry; "" without a rule
+	Links    string   // entries: RowEntry with the key of the row's event instead of its id; "" unless the rule joins
+	Others   []string // entries of the other outbox tables that share the receipts: OtherEntry
+	Big      string   // hint after SELECT that many groups are expected
 
 	States string // state, count of rows
 	Ledger string // count of rows that were cleaned or deleted when they were published
-	Tables string // count of outbox tables that share the receipts
 
 	Strange   string // ids of rows in no state that there is
 	Abandoned string // leases that nobody alive holds, for people
 	Stray     string // inflight rows of no lease, for people
+
+	Unread []Unread // other outbox tables that are not among Others
 }
 
 // Fill completes the names in the queries that are the relay's own, and leaves the operator's SQL as it is. now is the
 // database's clock when the snapshot was taken, as a value in SQL: what is read may be minutes old when it is compared.
 func (q AuditSQL) Fill(fill func(string) string, now string) AuditSQL {
-	for _, text := range []*string{&q.Rows, &q.Cleaned, &q.Receipts, &q.States, &q.Ledger, &q.Tables, &q.Strange, &q.Abandoned, &q.Stray} {
+	for _, text := range []*string{&q.Rows, &q.Cleaned, &q.Receipts, &q.States, &q.Ledger, &q.Strange, &q.Abandoned, &q.Stray} {
 		*text = fill(strings.ReplaceAll(*text, "{now}", now))
 	}
 	return q
@@ -46,6 +48,7 @@ const (
 	CleanedEntry
 	ReceiptEntry
 	DoneEntry
+	OtherEntry // a row of another outbox table, or one that it cleaned
 )
 
 // Ask runs a query in the audit's snapshot and calls row for each row of the answer.
@@ -91,7 +94,7 @@ type auditor struct {
 	vouched bool
 
 	states                                        map[core.State]int64
-	rows, gone, tables                            int64
+	rows, gone                                    int64
 	events, cleaned, receipts                     int64
 	missing, shared, orphans, double, back        found
 	late, doubleLinks, strange, abandoned, strays found
@@ -129,7 +132,7 @@ func (a *auditor) count(ctx context.Context) error {
 		query string
 		into  *int64
 	}{
-		{a.q.Ledger, &a.gone}, {a.q.Tables, &a.tables}, {size(a.q.Cleaned), &a.cleaned}, {size(a.q.Receipts), &a.receipts}, {size(a.q.Events), &a.events},
+		{a.q.Ledger, &a.gone}, {size(a.q.Cleaned), &a.cleaned}, {size(a.q.Receipts), &a.receipts}, {size(a.q.Events), &a.events},
 	} {
 		if n.query == "" {
 			continue
@@ -149,6 +152,7 @@ var tallies = []struct{ name, count string }{
 	{"cleaned_n", "count(CASE WHEN k = 4 THEN 1 END)"},
 	{"receipts_n", "count(CASE WHEN k IN (5, 6) THEN 1 END)"},
 	{"done_n", "count(CASE WHEN k = 6 THEN 1 END)"},
+	{"others_n", "count(CASE WHEN k = 7 THEN 1 END)"},
 }
 
 // suspects groups the entries by id and leaves the ids that are in one of the classes, which are few when the books
@@ -172,8 +176,8 @@ type class struct {
 }
 
 func (a *auditor) matchIDs(ctx context.Context) error {
-	entries := []string{a.q.Rows, a.q.Cleaned, a.q.Receipts}
-	unknown := class{`receipts_n > 0 AND rows_n = 0 AND cleaned_n = 0`, &a.unknown}
+	entries := append([]string{a.q.Rows, a.q.Cleaned, a.q.Receipts}, a.q.Others...)
+	unknown := class{`receipts_n > 0 AND rows_n = 0 AND cleaned_n = 0 AND others_n = 0`, &a.unknown}
 	classes := []class{{`rows_n > 1`, &a.double}, {`rows_n > 0 AND cleaned_n > 0`, &a.back}, {`late_n > 0 AND done_n = 0`, &a.late}}
 	if a.vouched {
 		entries = append(entries, a.q.Events)

@@ -2,6 +2,7 @@ package layout
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/connectd/connectd/core"
 )
@@ -54,13 +55,27 @@ func (a *auditor) originLaw() core.Law {
 func (a *auditor) receiptsLaw() core.Law {
 	law := core.Law{Name: core.LawReceipts, Say: "each receipt names a command that is there or was cleaned", Checked: true}
 	law.Figures = []core.Figure{{Name: "receipts", Count: a.receipts}, {Name: "of unknown commands", Count: a.unknown.total}}
-	if a.tables > 1 && a.unknown.total > 0 {
-		law.Say, law.Checked = fmt.Sprintf("not checked: %d outbox tables share the receipts, so those of unknown commands may be another table's", a.tables), false
+	if a.unknown.total > 0 && len(a.q.Unread) > 0 {
+		law.Say, law.Checked = "not checked: outbox tables that share the receipts, and may have the unknown commands, cannot be read: "+listed(a.q.Unread)+
+			". Let this connector's user read their id columns, run `connectd init` for them, or, if one was dropped for good, delete its lines (tbl) in the connectd_ tables", false
 		return law
 	}
 	breach(&law, a.unknown, "commands have a receipt and no row, and were not cleaned with one: there never was such a row, or it was cleaned before its receipt came",
 		"look for a consumer with a wrong id, or one that is slower than retention.published (retention.require_receipt waits for it)")
 	return law
+}
+
+// listed names some tables.
+func listed(unread []Unread) string {
+	const most = 5
+	var names []string
+	for _, u := range unread[:min(len(unread), most)] {
+		names = append(names, u.Error())
+	}
+	if more := len(unread) - most; more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(names, ", ")
 }
 
 func (a *auditor) completionLaw() core.Law {

@@ -38,6 +38,17 @@ func (p Places) Found(id string, row core.RowPlace, since time.Duration) {
 	}
 }
 
+// Unknown are the commands whose rows are not found yet.
+func (p Places) Unknown() []string {
+	var unknown []string
+	for id, place := range p {
+		if place.Row == core.RowUnknown {
+			unknown = append(unknown, id)
+		}
+	}
+	return unknown
+}
+
 // Receipts are stored receipts in the order of their keys.
 type Receipts []Receipt
 
@@ -58,8 +69,8 @@ func (l Receipts) Put(places Places) {
 }
 
 // Due says which receipts have outlived their retention, by the places of their rows, and what else a cleaner tells of them.
-// Without alone other outbox tables share the receipts, and those of unknown rows may be theirs.
-func (l Receipts) Due(places Places, retention time.Duration, alone bool) (map[core.RowPlace][]core.Receipt, core.CleanedReceipts) {
+// Those of another table's rows are for its cleaner.
+func (l Receipts) Due(places Places, retention time.Duration) (map[core.RowPlace][]core.Receipt, core.CleanedReceipts) {
 	c := core.CleanedReceipts{Removed: map[core.RowPlace]int{}, Looked: len(l)}
 	due := map[core.RowPlace][]core.Receipt{}
 	for _, r := range l {
@@ -69,7 +80,7 @@ func (l Receipts) Due(places Places, retention time.Duration, alone bool) (map[c
 			age = min(age, places[r.Command].Since)
 		}
 		switch {
-		case r.Row == core.RowThere || r.Row == core.RowUnknown && !alone:
+		case r.Row == core.RowThere || r.Row == core.RowElsewhere:
 		case retention >= 0 && age >= retention:
 			due[r.Row] = append(due[r.Row], r.Receipt)
 		case r.Row == core.RowUnknown:

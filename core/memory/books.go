@@ -116,7 +116,8 @@ func (s *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) (c
 			from = at
 		}
 		switch {
-		case r.Row != core.RowThere && req.Retention >= 0 && s.now().Sub(from) >= req.Retention:
+		case r.Row == core.RowThere || r.Row == core.RowElsewhere:
+		case req.Retention >= 0 && s.now().Sub(from) >= req.Retention:
 			c.Removed[r.Row]++
 			delete(s.receipts[r.Command], r.Consumer)
 			if len(s.receipts[r.Command]) == 0 {
@@ -182,14 +183,24 @@ func (s *Source) receiptPage(f core.ReceiptFilter) []core.Receipt {
 }
 
 func (s *Source) placed(r core.Receipt) core.Receipt {
-	r.Row = core.RowUnknown
-	if _, is := s.cleaned[r.Command]; is {
-		r.Row = core.RowCleaned
-	}
-	if s.byID[r.Command] != nil {
-		r.Row = core.RowThere
+	r.Row = s.place(r.Command)
+	for _, other := range *s.tables {
+		if r.Row == core.RowUnknown && other.place(r.Command) != core.RowUnknown {
+			r.Row = core.RowElsewhere
+		}
 	}
 	return r
+}
+
+// place is where this table has a command's row.
+func (s *Source) place(command string) core.RowPlace {
+	if s.byID[command] != nil {
+		return core.RowThere
+	}
+	if _, is := s.cleaned[command]; is {
+		return core.RowCleaned
+	}
+	return core.RowUnknown
 }
 
 // Ledger returns how many rows were removed, by state.

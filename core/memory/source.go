@@ -22,7 +22,7 @@ type Source struct {
 	wake  chan struct{}
 	parts []*partition
 
-	mu      sync.Mutex
+	mu      *sync.Mutex // the database's
 	lastSeq int64
 	lastTx  int64
 	running []int64 // numbers of open transactions, ascending
@@ -31,7 +31,8 @@ type Source struct {
 	workers map[string]worker
 	changes int64
 
-	receipts map[string]map[string]core.Receipt // by command and consumer
+	receipts map[string]map[string]core.Receipt // of the database, by command and consumer
+	tables   *[]*Source                         // of the database
 	cleaned  map[string]time.Time               // ids of rows that were cleaned and have a receipt
 	ledger   map[core.State]int
 }
@@ -90,7 +91,23 @@ type Inflight struct {
 
 // NewSource returns an empty table of that many partitions, all free. now is the database's clock.
 func NewSource(partitions int, now func() time.Time) *Source {
+	return tableIn(partitions, now, &Source{mu: new(sync.Mutex), receipts: map[string]map[string]core.Receipt{}, tables: &[]*Source{}})
+}
+
+// Beside makes another outbox table in the same database, which shares the receipts.
+func (s *Source) Beside() *Source {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	table := tableIn(len(s.parts), s.now, s)
+	table.KeepPublished = s.KeepPublished
+	return table
+}
+
+// tableIn makes a table in the database that another one is in.
+func tableIn(partitions int, now func() time.Time, in *Source) *Source {
 	s := &Source{
+		mu: in.mu, receipts: in.receipts, tables: in.tables,
+
 		now:     now,
 		wake:    make(chan struct{}, 1),
 		parts:   make([]*partition, partitions),
@@ -98,10 +115,10 @@ func NewSource(partitions int, now func() time.Time) *Source {
 		byID:    map[string]*row{},
 		workers: map[string]worker{},
 
-		receipts: map[string]map[string]core.Receipt{},
-		cleaned:  map[string]time.Time{},
-		ledger:   map[core.State]int{},
+		cleaned: map[string]time.Time{},
+		ledger:  map[core.State]int{},
 	}
+	*s.tables = append(*s.tables, s)
 	for i := range s.parts {
 		s.parts[i] = &partition{stopped: map[int64]*row{}}
 	}

@@ -207,7 +207,7 @@ func (c *Cleaner) cleanReceipts(ctx context.Context) error {
 	s.after, s.unknown = done.Last, s.unknown+len(done.Unknown)
 	c.Observer.Forgotten(done.Removed)
 	if n := done.Removed[core.RowUnknown]; n > 0 {
-		c.Log.Warn("receipts of commands that the table never knew were removed, since their retention has passed", "receipts", n)
+		c.Log.Warn("receipts of commands that no table of the database knew were removed, since their retention has passed", "receipts", n)
 	}
 	if done.Held > heldMost {
 		c.batch = max(c.batch/2, batchMin)

@@ -373,7 +373,7 @@ func TestReceiptsAreSweptAndUnknownOnesCounted(t *testing.T) {
 			t.Errorf("%v, %v", left, err)
 		}
 	})
-	if !strings.Contains(log, "never knew were removed") {
+	if !strings.Contains(log, "no table of the database knew were removed") {
 		t.Errorf("what is forgotten is not in the log: %s", log)
 	}
 }

@@ -33,6 +33,9 @@ func (src *Source) Audit(ctx context.Context, req core.AuditRequest) (core.Audit
 		if err != nil {
 			return err
 		}
+		if err := src.auditOthers(ctx, conn, &q); err != nil {
+			return err
+		}
 		audit, err = layout.RunAudit(ctx, req, q, func(ctx context.Context, query string, row func(func(...any) error) error) error {
 			return collect(ctx, conn, func(rows *sql.Rows) error { return row(rows.Scan) }, query)
 		})
@@ -64,6 +67,27 @@ func beginAudit(ctx context.Context, conn *sql.Conn, req core.AuditRequest) (now
 	return now, nil
 }
 
+// auditOthers adds the ids of the other outbox tables that share the receipts. Looking at a table keeps it as it is until the
+// audit ends.
+func (src *Source) auditOthers(ctx context.Context, q querier, into *layout.AuditSQL) error {
+	others, err := src.neighbours(ctx, q)
+	if err != nil {
+		return err
+	}
+	return into.AddOthers(others, func(n layout.Neighbour) (entries []string, err error) {
+		err = src.lookInto(ctx, q, n, func(other *Source) error {
+			entries = []string{other.text.fill(fmt.Sprintf(`SELECT `+bytewise(`{id.text}`)+` AS v, %d AS k FROM {table}`, layout.OtherEntry)), other.text.fill(cleanedEntries(layout.OtherEntry))}
+			_, err := q.ExecContext(ctx, other.text.fill(`SELECT {id} FROM {table} LIMIT 0`))
+			return err
+		})
+		return entries, err
+	})
+}
+
+func cleanedEntries(entry int) string {
+	return fmt.Sprintf(`SELECT `+bytewise(`command_id`)+` AS v, %d AS k FROM {cleaned} WHERE tbl = {tbl}`, entry)
+}
+
 // auditSQL are the audit's queries, of that time. They have no parameters, since the operator's own SQL is among them.
 func (src *Source) auditSQL(req core.AuditRequest, now string) (layout.AuditSQL, error) {
 	entry := fmt.Sprint(layout.RowEntry)
@@ -74,11 +98,10 @@ func (src *Source) auditSQL(req core.AuditRequest, now string) (layout.AuditSQL,
 	q := layout.AuditSQL{
 		Big:      `SQL_BIG_RESULT`,
 		Rows:     `SELECT COALESCE(` + bytewise(`{id.text}`) + `, CONCAT('(no id) row ', {order})) AS v, ` + entry + ` AS k FROM {table}`,
-		Cleaned:  fmt.Sprintf(`SELECT `+bytewise(`command_id`)+` AS v, %d AS k FROM {cleaned} WHERE tbl = {tbl}`, layout.CleanedEntry),
+		Cleaned:  cleanedEntries(layout.CleanedEntry),
 		Receipts: fmt.Sprintf(`SELECT `+bytewise(`command_id`)+` AS v, CASE status WHEN 'done' THEN %d ELSE %d END AS k FROM {receipt}`, layout.DoneEntry, layout.ReceiptEntry),
 		States:   `SELECT {state}, COUNT(*) FROM {table} GROUP BY {state}`,
 		Ledger:   `SELECT CAST(COALESCE(SUM(count), 0) AS SIGNED) FROM {ledger} WHERE tbl = {tbl}`,
-		Tables:   `SELECT COUNT(*) FROM {outbox}`,
 		Strange:  `SELECT {id.text} FROM {table} WHERE {state} NOT IN ('pending', 'held', 'dead', 'skipped', 'published')`,
 		Abandoned: `SELECT CONCAT('partition ', part, ', held by ', l.owner) FROM {lease} l LEFT JOIN {worker} w ON w.tbl = l.tbl AND w.owner = l.owner
 			WHERE l.tbl = {tbl} AND l.owner IS NOT NULL AND l.lease_until > {now} AND (w.heartbeat IS NULL OR w.heartbeat < {now} - ` + fmt.Sprintf(`INTERVAL %d MICROSECOND)`, 2*req.Lease.Microseconds()),

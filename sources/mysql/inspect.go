@@ -34,6 +34,8 @@ type schema struct {
 	version     int             // 0: not registered
 	ready       bool            // init has ended
 	partitionBy string          // as registered
+	notes       bool            // connectd_outbox has a column for the name of the id column
+	idColumn    string          // as registered; "" when it is not
 }
 
 // column is a column of the outbox table.
@@ -166,8 +168,17 @@ func (s *schema) readRegistration(ctx context.Context, q querier) error {
 	if !s.beside["connectd_outbox"] {
 		return nil
 	}
-	err := q.QueryRowContext(ctx, `SELECT version, partitions, partition_by, ready FROM `+s.own("outbox")+` WHERE tbl = ?`, s.table.name).
-		Scan(&s.version, &s.partitions, &s.partitionBy, &s.ready)
+	err := q.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM information_schema.columns WHERE table_schema = ? AND table_name = 'connectd_outbox' AND column_name = 'id_column')`, s.table.database).
+		Scan(&s.notes)
+	if err != nil {
+		return err
+	}
+	idColumn := `''`
+	if s.notes {
+		idColumn = `COALESCE(id_column, '')`
+	}
+	err = q.QueryRowContext(ctx, `SELECT version, partitions, partition_by, ready, `+idColumn+` FROM `+s.own("outbox")+` WHERE tbl = ?`, s.table.name).
+		Scan(&s.version, &s.partitions, &s.partitionBy, &s.ready, &s.idColumn)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil
@@ -256,6 +267,8 @@ func (s *schema) missing() []string {
 	case lost != nil:
 	case !s.ready:
 		lost = []string{"the table's row in connectd_outbox"}
+	case s.idColumn != s.cols.ID:
+		lost = []string{"name of the id column in connectd_outbox"}
 	case s.version < schemaVersion:
 		lost = []string{fmt.Sprintf("schema of version %d", schemaVersion)}
 	}

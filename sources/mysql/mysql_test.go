@@ -214,6 +214,16 @@ func table(t *testing.T, cfg mysql.Config) sourcetest.Table {
 			_, err := db.Exec(fmt.Sprintf(`ALTER TABLE %s AUTO_INCREMENT = %d`, cfg.Table, seq))
 			must(t, err)
 		},
+		Beside: func(t *testing.T) sourcetest.Table {
+			cfg := cfg
+			cfg.Table, cfg.Columns = "`the ``beside`", columns("id", "command `id")
+			initialise(t, cfg, mysql.InitOptions{})
+			return table(t, cfg)
+		},
+		Drop: func(t *testing.T) {
+			_, err := db.Exec(`DROP TABLE ` + cfg.Table)
+			must(t, err)
+		},
 		Announce: func(t *testing.T, l core.Lease, a core.Announcement) func() {
 			tx, err := db.Begin()
 			must(t, err)

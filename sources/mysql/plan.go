@@ -137,10 +137,15 @@ func (s *schema) plan(opt InitOptions, unsent string) ([]core.PlanStep, error) {
 		}
 	}
 	tbl := literal(s.table.name)
+	if s.beside["connectd_outbox"] && !s.notes {
+		p.add("where the ids of each table are, so that a receipt of none is found", "ALTER TABLE "+s.own("outbox")+" ADD COLUMN id_column varchar(64) NULL")
+	}
 	if s.version == 0 {
 		p.add(fmt.Sprintf("table %s has %d partitions, for good", s.table.name, s.partitions), fmt.Sprintf(
-			"INSERT INTO %s (tbl, version, partitions, partition_by) VALUES (%s, %d, %d, %s)",
-			s.own("outbox"), tbl, schemaVersion, s.partitions, literal(s.partitionExpr())))
+			"INSERT INTO %s (tbl, version, partitions, partition_by, id_column) VALUES (%s, %d, %d, %s, %s)",
+			s.own("outbox"), tbl, schemaVersion, s.partitions, literal(s.partitionExpr()), literal(s.cols.ID)))
+	} else if s.idColumn != s.cols.ID {
+		p.add("column "+s.cols.ID+" has the ids of table "+s.table.name, "UPDATE "+s.own("outbox")+" SET id_column = "+literal(s.cols.ID)+" WHERE tbl = "+tbl)
 	}
 	if !s.exists {
 		for _, name := range []string{"inflight", "attempt"} {

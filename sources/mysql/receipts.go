@@ -29,13 +29,19 @@ func (src *Source) SaveReceipts(ctx context.Context, list []core.Receipt) ([]cor
 			}
 		}
 		kept, err := src.receiptsOf(ctx, tx, call.Commands())
-		if err != nil {
-			return err
-		}
-		places, err := src.places(ctx, tx, call.Commands())
 		for _, r := range kept {
-			r.Row = places[r.Command].Row
 			stored[r.Key()] = r.Receipt
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = src.try(ctx, "look up rows", func() error {
+		places, err := src.places(ctx, src.work, call.Commands())
+		for key, r := range stored {
+			r.Row = places[r.Command].Row
+			stored[key] = r
 		}
 		return err
 	})
@@ -149,19 +155,34 @@ func (src *Source) Receipts(ctx context.Context, f core.ReceiptFilter) ([]core.R
 	return list.Plain(), err
 }
 
-// places looks up the rows of commands. It looks at the table first: a row that is cleaned meanwhile is found where it went.
+// places looks up the rows of commands, in the table and then in the others that share the receipts.
 func (src *Source) places(ctx context.Context, q querier, commands []string) (layout.Places, error) {
-	found := layout.NewPlaces(commands)
+	places := layout.NewPlaces(commands)
+	if err := src.find(ctx, q, places, commands); err != nil || len(places.Unknown()) == 0 {
+		return places, err
+	}
+	others, err := src.neighbours(ctx, q)
+	if err != nil {
+		return nil, fmt.Errorf("look for other tables: %w", err)
+	}
+	return places, places.Elsewhere(others, func(n layout.Neighbour, found layout.Places, commands []string) error {
+		return src.lookInto(ctx, q, n, func(other *Source) error { return other.find(ctx, q, found, commands) })
+	})
+}
+
+// find notes the rows that the table has or has cleaned. It looks at the table first: a row that is cleaned meanwhile is
+// found where it went.
+func (src *Source) find(ctx context.Context, q querier, found layout.Places, commands []string) error {
 	for some := range slices.Chunk(commands, chunk) {
 		if err := src.lookAtRows(ctx, q, found, some); err != nil {
-			return nil, fmt.Errorf("look up rows: %w", err)
+			return fmt.Errorf("look up rows: %w", err)
 		}
 		err := src.look(ctx, q, found, core.RowCleaned, `SELECT command_id, TIMESTAMPDIFF(MICROSECOND, at, {now}) FROM {cleaned} WHERE tbl = {tbl} AND command_id IN `+places(len(some)), arguments(some))
 		if err != nil {
-			return nil, fmt.Errorf("look up cleaned rows: %w", err)
+			return fmt.Errorf("look up cleaned rows: %w", err)
 		}
 	}
-	return found, nil
+	return nil
 }
 
 // look notes the rows that a query finds.
@@ -221,13 +242,7 @@ func (src *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) 
 	if err != nil || len(list) == 0 {
 		return c, err
 	}
-	var tables int
-	if err := src.try(ctx, "count outbox tables", func() error {
-		return src.work.QueryRowContext(ctx, src.text.fill(`SELECT COUNT(*) FROM {outbox}`)).Scan(&tables)
-	}); err != nil {
-		return c, err
-	}
-	due, c := list.Due(found, req.Retention, tables == 1)
+	due, c := list.Due(found, req.Retention)
 	if len(due) == 0 {
 		return c, nil
 	}

@@ -22,9 +22,12 @@ const repeats = 5
 const (
 	recordChanged      = 1020 // MariaDB, under snapshot isolation
 	accessDenied       = 1227
+	noSuchColumn       = 1054
 	noSuchTable        = 1146
 	lockWaitTimeout    = 1205 // the statement alone is undone
 	deadlock           = 1213 // the whole transaction is
+	invalidView        = 1356
+	definitionChanged  = 1412 // since the transaction's snapshot
 	optionPrevents     = 1290 // --read-only, --super-read-only
 	needReprepare      = 1615
 	readOnlyTx         = 1792

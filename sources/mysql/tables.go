@@ -86,8 +86,8 @@ func (s *schema) own(name string) string {
 // whose end only rises. The ledger is by partition, so that workers do not wait for each other's line.
 func (s *schema) relayTables() []relayTable {
 	list := []relayTable{
-		{"connectd_outbox", "tbl varchar(64) NOT NULL PRIMARY KEY, version int NOT NULL, partitions int NOT NULL, partition_by varchar(1024) NOT NULL, ready boolean NOT NULL DEFAULT FALSE, adopted bigint NOT NULL DEFAULT 0, changes bigint NOT NULL DEFAULT 0",
-			"the outbox tables of this database; changes counts operators' changes, adopted is the last row that was there before init"},
+		{"connectd_outbox", "tbl varchar(64) NOT NULL PRIMARY KEY, version int NOT NULL, partitions int NOT NULL, partition_by varchar(1024) NOT NULL, ready boolean NOT NULL DEFAULT FALSE, adopted bigint NOT NULL DEFAULT 0, changes bigint NOT NULL DEFAULT 0, id_column varchar(64) NULL",
+			"the outbox tables of this database; changes counts operators' changes, adopted is the last row that was there before init, id_column has the ids that the receipts of all are told apart by"},
 		{"connectd_lease", "tbl varchar(64) NOT NULL, part smallint NOT NULL, owner varchar(255) NULL, epoch bigint NOT NULL DEFAULT 0, lease_until datetime(6) NOT NULL DEFAULT '" + epoch + "', PRIMARY KEY (tbl, part)",
 			"who may work on a partition, and until when"},
 		{"connectd_worker", "tbl varchar(64) NOT NULL, owner varchar(255) NOT NULL, heartbeat datetime(6) NOT NULL, info mediumblob NULL, PRIMARY KEY (tbl, owner)",

@@ -35,6 +35,9 @@ func (src *Source) Audit(ctx context.Context, req core.AuditRequest) (core.Audit
 		if err != nil {
 			return err
 		}
+		if err := src.auditOthers(ctx, tx, &q); err != nil {
+			return err
+		}
 		audit, err = layout.RunAudit(ctx, req, q, func(ctx context.Context, query string, row func(func(...any) error) error) error {
 			rows, err := tx.Query(ctx, query, pgx.QueryExecModeExec) // which takes one statement: none of the rule's ends the transaction
 			if err != nil {
@@ -53,20 +56,41 @@ func (src *Source) Audit(ctx context.Context, req core.AuditRequest) (core.Audit
 	return audit, err
 }
 
+// auditOthers adds the ids of the other outbox tables that share the receipts. Looking at a table keeps it as it is until the
+// audit ends.
+func (src *Source) auditOthers(ctx context.Context, tx pgx.Tx, q *layout.AuditSQL) error {
+	others, err := src.neighbours(ctx, tx)
+	if err != nil {
+		return err
+	}
+	return q.AddOthers(others, func(n layout.Neighbour) (entries []string, err error) {
+		err = src.lookInto(ctx, tx, n, func(tx pgx.Tx, other *Source) error {
+			entries = []string{other.text.fill(fmt.Sprintf(`SELECT {id}::text`+bytewise+`%d AS k FROM {table}`, layout.OtherEntry)), other.text.fill(cleanedEntries(layout.OtherEntry))}
+			_, err := tx.Exec(ctx, other.text.fill(`SELECT {id} FROM {table} LIMIT 0`))
+			return err
+		})
+		return entries, err
+	})
+}
+
+const bytewise = ` COLLATE "C" AS v, `
+
+func cleanedEntries(entry int) string {
+	return fmt.Sprintf(`SELECT command_id`+bytewise+`%d AS k FROM {connectd_cleaned} WHERE tbl = {tbl}`, entry)
+}
+
 // auditSQL are the audit's queries. They have no parameters, since the operator's own SQL is among them.
 func (src *Source) auditSQL(req core.AuditRequest) (layout.AuditSQL, error) {
-	const bytewise = ` COLLATE "C" AS v, `
 	entry := fmt.Sprint(layout.RowEntry)
 	if req.ReceiptWithin >= 0 {
 		entry = fmt.Sprintf(`CASE WHEN {state} = 'published' AND {published_at} < {now} - interval '%d microseconds' THEN %d ELSE %d END`, req.ReceiptWithin.Microseconds(), layout.LateEntry, layout.RowEntry)
 	}
 	q := layout.AuditSQL{
 		Rows:     `SELECT coalesce({id}::text, '(no id) row ' || {order})` + bytewise + entry + ` AS k FROM {table}`,
-		Cleaned:  fmt.Sprintf(`SELECT command_id`+bytewise+`%d AS k FROM {connectd_cleaned} WHERE tbl = {tbl}`, layout.CleanedEntry),
+		Cleaned:  cleanedEntries(layout.CleanedEntry),
 		Receipts: fmt.Sprintf(`SELECT command_id`+bytewise+`CASE status WHEN 'done' THEN %d ELSE %d END AS k FROM {connectd_receipt}`, layout.DoneEntry, layout.ReceiptEntry),
 		States:   `SELECT {state}::text, count(*) FROM {table} GROUP BY {state}`,
 		Ledger:   `SELECT coalesce(sum(count), 0)::bigint FROM {connectd_ledger} WHERE tbl = {tbl}`,
-		Tables:   `SELECT count(*) FROM {connectd_outbox}`,
 		Strange:  `SELECT {id}::text FROM {table} WHERE {state} IS NULL OR {state} NOT IN ('pending', 'held', 'dead', 'skipped', 'published')`,
 		Abandoned: `SELECT 'partition ' || part || ', held by ' || l.owner FROM {connectd_lease} l LEFT JOIN {connectd_worker} w ON w.tbl = l.tbl AND w.owner = l.owner
 			WHERE l.tbl = {tbl} AND l.lease_until > {now} AND (w.heartbeat IS NULL OR w.heartbeat < {now} - ` + fmt.Sprintf(`interval '%d microseconds')`, 2*req.Lease.Microseconds()),

@@ -103,6 +103,8 @@ func (s *schema) missing() []string {
 	case lost != nil:
 	case !s.registered:
 		lost = []string{"row of the table in " + s.beside("outbox")}
+	case s.idColumn != s.cols.ID:
+		lost = []string{"name of the id column in " + s.beside("outbox")}
 	case s.version < schemaVersion:
 		lost = []string{fmt.Sprintf("schema of version %d", schemaVersion)}
 	}

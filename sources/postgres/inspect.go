@@ -40,6 +40,8 @@ type schema struct {
 	registered  bool              // connectd_outbox and connectd_lease know the table
 	version     int               // 0: not registered
 	partitionBy string            // as registered
+	notes       bool              // connectd_outbox has a column for the name of the id column
+	idColumn    string            // as registered; "" when it is not
 }
 
 type column struct {
@@ -183,8 +185,13 @@ func (s *schema) readRegistration(ctx context.Context, q querier) error {
 		return nil
 	}
 	var leases int
-	err := q.QueryRow(ctx, `SELECT version, partitions, partition_by, (SELECT count(*) FROM `+s.beside("lease")+` l WHERE l.tbl = o.tbl)
-		FROM `+s.beside("outbox")+` o WHERE tbl = $1`, s.table.name).Scan(&s.version, &s.partitions, &s.partitionBy, &leases)
+	// The column id_column may not be there yet, nor the table's line.
+	err := q.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass($1::text) AND attname = 'id_column' AND NOT attisdropped)`, s.beside("outbox")).Scan(&s.notes)
+	if err != nil {
+		return err
+	}
+	err = q.QueryRow(ctx, `SELECT version, partitions, partition_by, coalesce(to_jsonb(o) ->> 'id_column', ''), (SELECT count(*) FROM `+s.beside("lease")+` l WHERE l.tbl = o.tbl)
+		FROM `+s.beside("outbox")+` o WHERE tbl = $1`, s.table.name).Scan(&s.version, &s.partitions, &s.partitionBy, &s.idColumn, &leases)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}

@@ -100,6 +100,9 @@ func (s *schema) plan(old oldRows, opt InitOptions) ([]core.PlanStep, error) {
 			add(o.why, o.sql)
 		}
 	}
+	if _, there := s.objects["connectd_outbox"]; there && !s.notes {
+		add("where the ids of each table are, so that a receipt of none is found", briefly("ALTER TABLE "+s.beside("outbox")+" ADD COLUMN IF NOT EXISTS id_column text"))
+	}
 	if !s.exists {
 		s.forget(add)
 		add("the outbox table", s.createTable())
@@ -126,6 +129,9 @@ func (s *schema) plan(old oldRows, opt InitOptions) ([]core.PlanStep, error) {
 	}
 	if !s.registered {
 		s.register(add)
+	}
+	if s.version > 0 && s.idColumn != s.cols.ID {
+		add("column "+s.cols.ID+" has the ids of table "+s.table.name, fmt.Sprintf("UPDATE %s SET id_column = %s WHERE tbl = %s", s.beside("outbox"), literal(s.cols.ID), literal(s.table.name)))
 	}
 	if s.version > 0 && s.version < schemaVersion {
 		add(fmt.Sprintf("the schema of table %s has version %d from now on", s.table.name, schemaVersion),
@@ -176,8 +182,8 @@ func (s *schema) forget(add func(why, sql string)) {
 // register comes last: no daemon works on the table before.
 func (s *schema) register(add func(why, sql string)) {
 	tbl := literal(s.table.name)
-	add("registers table "+s.table.name, fmt.Sprintf("INSERT INTO %s (tbl, version, partitions, partition_by) VALUES (%s, %d, %d, %s) ON CONFLICT DO NOTHING",
-		s.beside("outbox"), tbl, schemaVersion, s.partitions, literal(s.partitionExpr())))
+	add("registers table "+s.table.name, fmt.Sprintf("INSERT INTO %s (tbl, version, partitions, partition_by, id_column) VALUES (%s, %d, %d, %s, %s) ON CONFLICT DO NOTHING",
+		s.beside("outbox"), tbl, schemaVersion, s.partitions, literal(s.partitionExpr()), literal(s.cols.ID)))
 	add(fmt.Sprintf("the table has %d partitions, free at first", s.partitions), fmt.Sprintf("INSERT INTO %s (tbl, part) SELECT %s, generate_series(0, %d) ON CONFLICT DO NOTHING",
 		s.beside("lease"), tbl, s.partitions-1))
 }

@@ -180,6 +180,17 @@ func tableAt(t *testing.T, direct string, cfg postgres.Config, partitions int) s
 		Lock:     app.lock,
 		Ahead:    app.ahead,
 
+		Beside: func(t *testing.T) sourcetest.Table {
+			cfg := cfg
+			cfg.Table, cfg.Columns = schema+`."the ""beside"`, columns("id", `command "id`)
+			return tableAt(t, direct, cfg, partitions)
+		},
+		Drop: func(t *testing.T) {
+			if _, err := app.pool.Exec(context.Background(), `DROP TABLE `+quoted(cfg)); err != nil {
+				t.Fatal(err)
+			}
+		},
+
 		Ledger:      app.ledger,
 		Lines:       app.lines,
 		Receipt:     app.receipt,

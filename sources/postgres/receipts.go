@@ -127,40 +127,55 @@ func (src *Source) Receipts(ctx context.Context, f core.ReceiptFilter) ([]core.R
 	return list.Plain(), err
 }
 
-// places looks up the rows of commands. It looks at the table first: a row that is cleaned meanwhile is found where it went.
+// places looks up the rows of commands, in the table and then in the others that share the receipts. Those are waited for
+// no longer than a moment.
 func (src *Source) places(ctx context.Context, commands []string) (layout.Places, error) {
 	places := layout.NewPlaces(commands)
-	values, kind := src.ids(commands)
-	err := src.run(ctx, src.work, "look up rows", func(q querier) error {
-		rows, err := q.Query(ctx, src.text.fill(`SELECT {id}::text FROM {table} WHERE {id} = ANY ($1::text[]::`+kind+`[])`), values)
-		if err != nil {
-			return err
-		}
-		var id string
-		_, err = pgx.ForEachRow(rows, []any{&id}, func() error {
-			places.Found(id, core.RowThere, 0)
-			return nil
-		})
-		return err
-	})
-	if err != nil {
-		return nil, err
+	err := src.run(ctx, src.work, "look up rows", func(q querier) error { return src.find(ctx, q, places, commands) })
+	if err != nil || len(places.Unknown()) == 0 {
+		return places, err
 	}
-	err = src.run(ctx, src.work, "look up cleaned rows", func(q querier) error {
-		rows, err := q.Query(ctx, src.text.fill(`SELECT command_id, (extract(epoch FROM {now} - at) * 1000000)::bigint FROM {connectd_cleaned} WHERE tbl = $1::text AND command_id = ANY ($2::text[])`),
-			src.s.table.name, commands)
+	err = src.transact(ctx, src.work, "look up rows of other tables", func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, bounded); err != nil {
+			return err
+		}
+		others, err := src.neighbours(ctx, tx)
 		if err != nil {
 			return err
 		}
-		var id string
-		var since int64
-		_, err = pgx.ForEachRow(rows, []any{&id, &since}, func() error {
-			places.Found(id, core.RowCleaned, microseconds(since))
-			return nil
+		return places.Elsewhere(others, func(n layout.Neighbour, found layout.Places, commands []string) error {
+			return src.lookInto(ctx, tx, n, func(tx pgx.Tx, other *Source) error { return other.find(ctx, tx, found, commands) })
 		})
-		return err
 	})
 	return places, err
+}
+
+// find notes the rows that the table has or has cleaned. It looks at the table first: a row that is cleaned meanwhile is
+// found where it went.
+func (src *Source) find(ctx context.Context, q querier, places layout.Places, commands []string) error {
+	values, kind := src.ids(commands)
+	rows, err := q.Query(ctx, src.text.fill(`SELECT {id}::text FROM {table} WHERE {id} = ANY ($1::text[]::`+kind+`[])`), values)
+	if err != nil {
+		return err
+	}
+	var id string
+	var since int64
+	if _, err = pgx.ForEachRow(rows, []any{&id}, func() error {
+		places.Found(id, core.RowThere, 0)
+		return nil
+	}); err != nil {
+		return err
+	}
+	rows, err = q.Query(ctx, src.text.fill(`SELECT command_id, (extract(epoch FROM {now} - at) * 1000000)::bigint FROM {connectd_cleaned} WHERE tbl = $1::text AND command_id = ANY ($2::text[])`),
+		src.s.table.name, commands)
+	if err != nil {
+		return err
+	}
+	_, err = pgx.ForEachRow(rows, []any{&id, &since}, func() error {
+		places.Found(id, core.RowCleaned, microseconds(since))
+		return nil
+	})
+	return err
 }
 
 // canonical is a uuid as the server writes it; a row's id has that form wherever it is sent.
@@ -197,11 +212,7 @@ func (src *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) 
 	if err != nil || len(list) == 0 {
 		return c, err
 	}
-	alone, err := src.alone(ctx)
-	if err != nil {
-		return c, err
-	}
-	due, c := list.Due(places, req.Retention, alone)
+	due, c := list.Due(places, req.Retention)
 	if len(due) == 0 {
 		return c, nil
 	}
@@ -239,12 +250,4 @@ func (src *Source) removeReceipts(ctx context.Context, tx pgx.Tx, some []core.Re
 	_, err = tx.Exec(ctx, src.text.fill(`DELETE FROM {connectd_cleaned} c WHERE tbl = $1::text AND command_id = ANY ($2::text[])
 		AND (SELECT true FROM {connectd_receipt} r WHERE r.command_id = c.command_id LIMIT 1) IS NULL`), src.s.table.name, commands)
 	return int(tag.RowsAffected()), err
-}
-
-// alone says that no other outbox table shares the receipts.
-func (src *Source) alone(ctx context.Context) (alone bool, err error) {
-	err = src.run(ctx, src.work, "count outbox tables", func(q querier) error {
-		return q.QueryRow(ctx, src.text.fill(`SELECT count(*) = 1 FROM {connectd_outbox}`)).Scan(&alone)
-	})
-	return alone, err
 }

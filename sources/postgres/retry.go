@@ -27,6 +27,7 @@ const (
 	duplicateStatement   = "42P05" // or one that has it already
 	readOnly             = "25006"
 	lockNotAvailable     = "55P03"
+	queryCanceled        = "57014" // it took too long
 	invalidText          = "22P02" // no value of its type
 	outOfRange           = "22003"
 	undefinedTable       = "42P01"

@@ -138,8 +138,8 @@ func (s *schema) relayObjects() []object {
 func (s *schema) relayTables() []object {
 	const eager = "autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500"
 	list := []object{
-		{"table", "connectd_outbox", "tbl text PRIMARY KEY, version integer NOT NULL, partitions integer NOT NULL, partition_by text NOT NULL, changes bigint NOT NULL DEFAULT 0)",
-			"the outbox tables of this schema; changes counts operators' changes"},
+		{"table", "connectd_outbox", "tbl text PRIMARY KEY, version integer NOT NULL, partitions integer NOT NULL, partition_by text NOT NULL, changes bigint NOT NULL DEFAULT 0, id_column text)",
+			"the outbox tables of this schema; changes counts operators' changes, id_column has the ids that the receipts of all are told apart by"},
 		{"table", "connectd_lease", "tbl text NOT NULL, part integer NOT NULL, owner text, epoch bigint NOT NULL DEFAULT 0, lease_until timestamp with time zone NOT NULL DEFAULT 'epoch', PRIMARY KEY (tbl, part)) WITH (fillfactor = 20, " + eager + ")",
 			"who may work on a partition, and until when"},
 		{"table", "connectd_worker", "tbl text NOT NULL, owner text NOT NULL, heartbeat timestamp with time zone NOT NULL, info bytea, PRIMARY KEY (tbl, owner)) WITH (fillfactor = 50, " + eager + ")",

@@ -27,7 +27,7 @@ var auditTests = []test{
 // RunAudit tests a source that is a core.Auditor.
 func RunAudit(t *testing.T, h Harness) {
 	t.Run("audit", func(t *testing.T) {
-		for _, test := range auditTests {
+		for _, test := range append(auditTests, besideAuditTests...) {
 			t.Run(test.name, func(t *testing.T) { test.run(t, h) })
 		}
 	})

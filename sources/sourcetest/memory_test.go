@@ -57,6 +57,7 @@ func table(s *memory.Source) sourcetest.Table {
 			x.InsertAt(seq-1, memory.Row{})
 			x.Rollback()
 		},
+		Beside: func(*testing.T) sourcetest.Table { return table(s.Beside()) },
 		Ledger: func(*testing.T) map[core.State]int { return s.Ledger() },
 	}
 }

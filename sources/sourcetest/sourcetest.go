@@ -62,6 +62,12 @@ type Table struct {
 	// AgeReceipts (optional) makes every receipt so much older.
 	AgeReceipts func(t *testing.T, d time.Duration)
 
+	// Beside makes another outbox table in the same database, "beside" being in its name, whose id column is called
+	// otherwise; it has no Beside.
+	Beside func(t *testing.T) Table
+	// Drop (optional) drops the table, and leaves what the relay knows of it.
+	Drop func(t *testing.T)
+
 	// Vandal is for RunAudit.
 	Vandal *Vandal
 }
@@ -114,6 +120,7 @@ func Run(t *testing.T, h Harness) {
 		{"life", lifeTests},
 		{"clean", cleanTests},
 		{"receipts", receiptTests},
+		{"beside", besideTests},
 		{"complete", completeTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {

@@ -42,7 +42,11 @@ func (src *Source) audit(ctx context.Context, db *sql.DB, req core.AuditRequest)
 	if err := tx.QueryRowContext(ctx, `SELECT `+nowMS).Scan(&now); err != nil {
 		return core.Audit{}, fmt.Errorf("read the clock: %w", err)
 	}
-	return layout.RunAudit(ctx, req, src.auditSQL(req, strconv.FormatInt(now, 10)), func(ctx context.Context, query string, row func(func(...any) error) error) error {
+	q := src.auditSQL(req, strconv.FormatInt(now, 10))
+	if err := src.auditOthers(ctx, tx, &q); err != nil {
+		return core.Audit{}, fmt.Errorf("look at the other outbox tables: %w", err)
+	}
+	return layout.RunAudit(ctx, req, q, func(ctx context.Context, query string, row func(func(...any) error) error) error {
 		rows, err := tx.QueryContext(ctx, query)
 		if err != nil {
 			return err
@@ -57,6 +61,26 @@ func (src *Source) audit(ctx context.Context, db *sql.DB, req core.AuditRequest)
 	})
 }
 
+// auditOthers adds the ids of the other outbox tables that share the receipts.
+func (src *Source) auditOthers(ctx context.Context, tx *sql.Tx, q *layout.AuditSQL) error {
+	others, err := src.neighbours(ctx, tx)
+	if err != nil {
+		return err
+	}
+	return q.AddOthers(others, func(n layout.Neighbour) (entries []string, err error) {
+		err = lookInto(n, func(other *Source) error {
+			entries = []string{other.text.fill(fmt.Sprintf(`SELECT CAST({id} AS TEXT) COLLATE BINARY AS v, %d AS k FROM {table}`, layout.OtherEntry)), other.text.fill(cleanedEntries(layout.OtherEntry))}
+			_, err := tx.ExecContext(ctx, other.text.fill(`SELECT {id} FROM {table} LIMIT 0`))
+			return err
+		})
+		return entries, err
+	})
+}
+
+func cleanedEntries(entry int) string {
+	return fmt.Sprintf(`SELECT command_id AS v, %d AS k FROM connectd_cleaned WHERE tbl = {tbl}`, entry)
+}
+
 // auditSQL are the audit's queries, of that time in milliseconds. They have no parameters, since the operator's own SQL is among them.
 func (src *Source) auditSQL(req core.AuditRequest, now string) layout.AuditSQL {
 	entry := fmt.Sprint(layout.RowEntry)
@@ -66,11 +90,10 @@ func (src *Source) auditSQL(req core.AuditRequest, now string) layout.AuditSQL {
 	}
 	q := layout.AuditSQL{
 		Rows:     `SELECT coalesce(CAST({id} AS TEXT), '(no id) row ' || {order}) COLLATE BINARY AS v, ` + entry + ` AS k FROM {table}`,
-		Cleaned:  fmt.Sprintf(`SELECT command_id AS v, %d AS k FROM connectd_cleaned WHERE tbl = {tbl}`, layout.CleanedEntry),
+		Cleaned:  cleanedEntries(layout.CleanedEntry),
 		Receipts: fmt.Sprintf(`SELECT CAST(command_id AS TEXT) AS v, CASE status WHEN 'done' THEN %d ELSE %d END AS k FROM connectd_receipt`, layout.DoneEntry, layout.ReceiptEntry),
 		States:   `SELECT CAST({state} AS TEXT), count(*) FROM {table} GROUP BY {state}`,
 		Ledger:   `SELECT coalesce(sum(count), 0) FROM connectd_ledger WHERE tbl = {tbl}`,
-		Tables:   `SELECT count(*) FROM connectd_outbox`,
 		Strange:  `SELECT CAST({id} AS TEXT) FROM {table} WHERE {state} IS NULL OR {state} NOT IN ('pending', 'held', 'dead', 'skipped', 'published')`,
 		Abandoned: `SELECT 'partition ' || part || ', held by ' || l.owner FROM connectd_lease l LEFT JOIN connectd_worker w ON w.tbl = l.tbl AND w.owner = l.owner
 			WHERE l.tbl = {tbl} AND l.lease_until > {now} AND (w.heartbeat IS NULL OR w.heartbeat < {now} - ` + fmt.Sprintf(`%d)`, 2*req.Lease.Milliseconds()),

@@ -57,8 +57,13 @@ func (s *schema) plan(opt InitOptions) ([]core.PlanStep, error) {
 		}
 	}
 	tbl := literal(s.table)
+	if s.objects["connectd_outbox"] && !s.notes {
+		add("where the ids of each table are, so that a receipt of none is found", "ALTER TABLE connectd_outbox ADD COLUMN id_column TEXT")
+	}
+	if !s.registered || s.idColumn != s.cols.ID {
+		add("registers table "+s.table+", whose ids are in "+s.cols.ID, "INSERT INTO connectd_outbox (tbl, id_column) VALUES ("+tbl+", "+literal(s.cols.ID)+") ON CONFLICT DO UPDATE SET id_column = excluded.id_column")
+	}
 	if !s.registered {
-		add("registers table "+s.table, "INSERT INTO connectd_outbox (tbl) VALUES ("+tbl+") ON CONFLICT DO NOTHING")
 		add("the table is one partition, free at first", "INSERT INTO connectd_lease (tbl, part) VALUES ("+tbl+", 0) ON CONFLICT DO NOTHING")
 	}
 	if !s.exists {

@@ -113,12 +113,26 @@ func (src *Source) Receipts(ctx context.Context, f core.ReceiptFilter) ([]core.R
 	return list.Plain(), nil
 }
 
-// places looks up the rows of commands, also those whose ids are stored as blobs.
+// places looks up the rows of commands, in the table and then in the others that share the receipts.
 func (src *Source) places(ctx context.Context, q asker, commands []string) (layout.Places, error) {
 	places := layout.NewPlaces(commands)
-	list, err := jsonOf(commands)
+	if err := src.find(ctx, q, places, commands); err != nil || len(places.Unknown()) == 0 {
+		return places, err
+	}
+	others, err := src.neighbours(ctx, q)
 	if err != nil {
 		return nil, err
+	}
+	return places, places.Elsewhere(others, func(n layout.Neighbour, found layout.Places, commands []string) error {
+		return lookInto(n, func(other *Source) error { return other.find(ctx, q, found, commands) })
+	})
+}
+
+// find notes the rows that the table has or has cleaned, also those whose ids are stored as blobs.
+func (src *Source) find(ctx context.Context, q asker, places layout.Places, commands []string) error {
+	list, err := jsonOf(commands)
+	if err != nil {
+		return err
 	}
 	for _, look := range []struct {
 		row  core.RowPlace
@@ -128,15 +142,15 @@ func (src *Source) places(ctx context.Context, q asker, commands []string) (layo
 			UNION ALL SELECT CAST({id} AS TEXT), 0 FROM {table} WHERE {id} IN (SELECT CAST(value AS BLOB) FROM json_each(?1))`},
 		{core.RowCleaned, `SELECT command_id, {now} - at FROM connectd_cleaned WHERE tbl = ?2 AND command_id IN (SELECT value FROM json_each(?1))`},
 	} {
-		if err := find(ctx, q, places, look.row, src.text.fill(look.text), list, src.s.table); err != nil {
-			return nil, err
+		if err := note(ctx, q, places, look.row, src.text.fill(look.text), list, src.s.table); err != nil {
+			return err
 		}
 	}
-	return places, nil
+	return nil
 }
 
-// find notes the rows that a query finds, among those that were asked for.
-func find(ctx context.Context, q asker, places layout.Places, row core.RowPlace, query string, args ...any) error {
+// note notes the rows that a query finds, among those that were asked for.
+func note(ctx context.Context, q asker, places layout.Places, row core.RowPlace, query string, args ...any) error {
 	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err
@@ -166,11 +180,7 @@ func (src *Source) CleanReceipts(ctx context.Context, req core.ReceiptsRequest) 
 	if len(list) == 0 {
 		return c, nil
 	}
-	var tables int
-	if err := src.read.QueryRowContext(ctx, `SELECT count(*) FROM connectd_outbox`).Scan(&tables); err != nil {
-		return c, fmt.Errorf("sqlite: count outbox tables: %w", err)
-	}
-	due, c := list.Due(places, req.Retention, tables == 1)
+	due, c := list.Due(places, req.Retention)
 	if len(due) == 0 {
 		return c, nil
 	}

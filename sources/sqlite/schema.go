@@ -36,7 +36,9 @@ type schema struct {
 	rowidName    string            // the INTEGER PRIMARY KEY column
 	autoRowid    bool              // it is AUTOINCREMENT
 	withoutRowid bool
-	registered   bool // connectd_outbox and connectd_lease know the table
+	registered   bool   // connectd_outbox and connectd_lease know the table
+	notes        bool   // connectd_outbox has a column for the name of the id column
+	idColumn     string // as registered; "" when it is not
 	wal          bool
 }
 
@@ -152,6 +154,15 @@ func (s *schema) readFile(ctx context.Context, q queryer) error {
 			return err
 		}
 	}
+	if err := q.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM pragma_table_info('connectd_outbox') WHERE name = 'id_column')").Scan(&s.notes); err != nil {
+		return err
+	}
+	if s.notes {
+		err := q.QueryRowContext(ctx, "SELECT coalesce(max(id_column), '') FROM connectd_outbox WHERE tbl = ?", s.table).Scan(&s.idColumn)
+		if err != nil {
+			return err
+		}
+	}
 	if !s.exists {
 		return nil
 	}
@@ -243,8 +254,12 @@ func (s *schema) missing() []string {
 			lost = append(lost, o.kind+" "+o.name)
 		}
 	}
-	if lost == nil && !s.registered {
+	switch {
+	case lost != nil:
+	case !s.registered:
 		lost = []string{"the table's row in connectd_outbox"}
+	case s.idColumn != s.cols.ID:
+		lost = []string{"name of the id column in connectd_outbox"}
 	}
 	return lost
 }

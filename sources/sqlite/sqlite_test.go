@@ -170,6 +170,15 @@ func table(t *testing.T, cfg sqlite.Config) sourcetest.Table {
 			}
 			must(t, err)
 		},
+		Beside: func(t *testing.T) sourcetest.Table {
+			cfg := cfg
+			cfg.Table, cfg.Columns = `the "beside"`, columns("id", `command "id"`)
+			return table(t, cfg)
+		},
+		Drop: func(t *testing.T) {
+			_, err := db.Exec(`DROP TABLE ` + tbl)
+			must(t, err)
+		},
 		Announce: func(t *testing.T, l core.Lease, a core.Announcement) func() {
 			conn := immediate(t, db)
 			seqs := make([]string, len(a.Seqs))

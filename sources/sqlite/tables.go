@@ -85,8 +85,8 @@ func (s *schema) relayObjects() []object {
 
 // relayTables stand beside the outbox tables, one set a file. Times are milliseconds since 1970, UTC.
 var relayTables = []object{
-	{"table", "connectd_outbox", `CREATE TABLE IF NOT EXISTS connectd_outbox (tbl TEXT NOT NULL PRIMARY KEY, partitions INTEGER NOT NULL DEFAULT 1, changes INTEGER NOT NULL DEFAULT 0, last_seq INTEGER NOT NULL DEFAULT 0)`,
-		"the outbox tables of this file; changes counts operators' changes"},
+	{"table", "connectd_outbox", `CREATE TABLE IF NOT EXISTS connectd_outbox (tbl TEXT NOT NULL PRIMARY KEY, partitions INTEGER NOT NULL DEFAULT 1, changes INTEGER NOT NULL DEFAULT 0, last_seq INTEGER NOT NULL DEFAULT 0, id_column TEXT)`,
+		"the outbox tables of this file; changes counts operators' changes, id_column has the ids that the receipts of all are told apart by"},
 	{"table", "connectd_lease", `CREATE TABLE IF NOT EXISTS connectd_lease (tbl TEXT NOT NULL, part INTEGER NOT NULL, owner TEXT, epoch INTEGER NOT NULL DEFAULT 0, lease_until INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (tbl, part)) WITHOUT ROWID`,
 		"who may work on a table, and until when"},
 	{"table", "connectd_worker", `CREATE TABLE IF NOT EXISTS connectd_worker (tbl TEXT NOT NULL, owner TEXT NOT NULL, heartbeat INTEGER NOT NULL, info BLOB, PRIMARY KEY (tbl, owner)) WITHOUT ROWID`,

@@ -81,7 +81,7 @@ func newMetrics(version, revision string) *metrics {
 	m.receipts = counter("receipts_total", "Receipts that came over HTTP, by status and by what became of them.", "status", "answer")
 	m.forgotten = counter("cleaned_receipts_total", "Receipts that this worker removed when their retention had passed, by what was known of their row: cleaned or unknown.", "row")
 	m.unknown = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: "connectd", Name: "unknown_receipts", Help: "Receipts of commands that the table does not know, when the worker that cleans last looked; 0 on other workers.",
+		Namespace: "connectd", Name: "unknown_receipts", Help: "Receipts of commands that no outbox table of the database knows, when the worker that cleans last looked; 0 on other workers.",
 	}, []string{"connector"})
 	m.registry.MustRegister(m.unknown)
 
