@@ -61,9 +61,8 @@ func (m *machine) pulsed(pulse core.Pulse, total int, err error, now time.Durati
 	if pulse.Changes != m.changes {
 		m.changes = pulse.Changes
 		for _, p := range m.parts {
-			if p.changes != pulse.Changes { // else a page has told of them
-				p.scanAt = min(p.scanAt, now)
-			}
+			p.told = max(p.told, m.changes)
+			p.scanAt = min(p.scanAt, now)
 		}
 	}
 	m.shed()

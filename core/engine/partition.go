@@ -63,23 +63,28 @@ type partition struct {
 	waiting map[int64]time.Duration  // rows without an order that are not due → when they are
 
 	pos, high int64 // reading position; the highest it has been
-	changes   int64 // of the operators, as of the beginning of the reading from the start, or before it
-	floor     int64 // no row at or below it can still commit
-	notes     []note
-	scanning  bool          // pos is on its way from the start
-	stopped   *step         // the first that made rows dead or held since the last read was asked for
-	needBlock bool          // the blocked keys are to be read before the next page
-	scanAt    time.Duration // when the next reading from the start is due; never while one runs, unless it is asked for
-	scanAgain time.Duration // not before
-	scanBegan time.Duration
-	ready     time.Duration // when the first key in behind or row in waiting may go on
-	nextRead  time.Duration
-	readAgain time.Duration // not before, after a failed read
-	idle      time.Duration // present pause between reads that find nothing
-	woken     bool          // something may have been committed since the running read began
-	readAlone bool          // its last read failed
-	expect    int           // rows that the next read will find, as far as the last one tells
-	crowd     int           // how often the limit of a read is doubled, see take
+	// The operators' changes: of which pages and heartbeats told, and of which one had told when the reading from the start
+	// began, or its first page.
+	told, began int64
+	// Rows that were sent before and that a page had with changes later than that: those of the last reading from the start, and
+	// of this one.
+	seen, late map[int64]bool
+	floor      int64 // no row at or below it can still commit
+	notes      []note
+	scanning   bool          // pos is on its way from the start
+	stopped    *step         // the first that made rows dead or held since the last read was asked for
+	needBlock  bool          // the blocked keys are to be read before the next page
+	scanAt     time.Duration // when the next reading from the start is due; never while one runs, unless it is asked for
+	scanAgain  time.Duration // not before
+	scanBegan  time.Duration
+	ready      time.Duration // when the first key in behind or row in waiting may go on
+	nextRead   time.Duration
+	readAgain  time.Duration // not before, after a failed read
+	idle       time.Duration // present pause between reads that find nothing
+	woken      bool          // something may have been committed since the running read began
+	readAlone  bool          // its last read failed
+	expect     int           // rows that the next read will find, as far as the last one tells
+	crowd      int           // how often the limit of a read is doubled, see take
 }
 
 // failedCalls is what a row's calls that failed as a whole amount to.
@@ -113,7 +118,7 @@ type keyState struct {
 
 func newPartition(l core.Lease, deadline time.Duration, changes int64) *partition {
 	return &partition{
-		lease: l, deadline: deadline, changes: changes,
+		lease: l, deadline: deadline, told: changes, began: changes, late: map[int64]bool{},
 		rows: map[int64]*entry{}, keys: map[string]*keyState{}, batches: map[int64]*batch{}, trouble: map[int64]failedCalls{},
 		behind: map[string]time.Duration{}, blocked: map[string]int64{}, waiting: map[int64]time.Duration{},
 		ready: never, scanning: true, needBlock: true, scanAt: never, expect: stepRows,

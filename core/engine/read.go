@@ -139,7 +139,8 @@ func (m *machine) readFailed(p *partition, call string, err error, now time.Dura
 // blocked keys are read anew before the rows.
 func (p *partition) rescan(m *machine, now time.Duration) {
 	p.scanning, p.needBlock = true, true
-	p.pos, p.changes = 0, max(p.changes, m.changes)
+	p.pos, p.began = 0, p.told
+	p.seen, p.late = p.late, map[int64]bool{}
 	p.scanBegan = now
 	p.ready, p.scanAt = never, never
 	for key, until := range p.behind {
@@ -216,9 +217,7 @@ func (m *machine) request(p *partition) core.FetchRequest {
 // before pos for that, the next one may be twice as long, or it would end at the same place for ever. What then does not fit
 // into memory is left for the next read.
 func (m *machine) take(p *partition, page core.Page, now time.Duration) {
-	if !m.tells(p, page.Changes, now) {
-		return
-	}
+	doubt := m.tells(p, page.Changes, now)
 	taken, before := 0, p.pos
 	end := int64(math.MaxInt64) // how far this read went; a page that was cut may end behind pos
 	for i, r := range page.Rows {
@@ -226,7 +225,7 @@ func (m *machine) take(p *partition, page core.Page, now time.Duration) {
 			page.More, end = true, page.Rows[i-1].Record.Seq
 			break
 		}
-		if m.admit(p, r, now) {
+		if !m.doubted(p, &r, doubt, now) && m.admit(p, r, now) {
 			taken++
 		}
 		if p.pos = max(p.pos, r.Record.Seq); page.More {
@@ -264,28 +263,52 @@ func (m *machine) take(p *partition, page core.Page, now time.Duration) {
 	}
 }
 
-// tells deals with what a page says of changes of the operators, and reports whether it is to be taken. Rows that they gave back
-// in their order are read in it: a page may have such a row while one of its key, given back before, is not there and would not
-// be looked for. That one's place may have been read before the change; or the page was to pass over it as a row in memory, which
-// has stopped since or is just about to. The reading from the start that follows has both.
-func (m *machine) tells(p *partition, changes int64, now time.Duration) bool {
+// doubt is how far a page's order is to be trusted.
+type doubt int
+
+const (
+	noDoubt   doubt = iota
+	newBehind       // rows may have come back behind pos
+	newAmong        // and such that the read was to pass over
+)
+
+// tells notes what a page tells of changes of the operators. Rows that they gave back in their order are read in it: a page may
+// have such a row while one of its key, given back before, is not there and would not be looked for. That one's place may have
+// been read before the change; or the page was to pass over it as a row in memory, which has stopped since or is just about to.
+func (m *machine) tells(p *partition, changes int64, now time.Duration) doubt {
 	if changes == 0 || m.off.changes {
-		return true
+		return noDoubt
 	}
-	known, passedOver := p.changes, p.passedOver(changes) && !m.off.stopped
-	p.changes = changes
+	p.told = max(p.told, changes)
 	switch {
-	case passedOver:
-		p.rescan(m, now)
-		p.readAgain = now + m.policy.PollMin // by then the stop is known, or memory has fewer rows that may stop
+	case p.passedOver(changes) && !m.off.stopped:
+		p.ready = now
+		return newAmong
+	case changes == p.began:
+		return noDoubt
+	case p.scanning && p.pos == 0:
+		p.began, p.ready = changes, now // the blocked keys were read before
+		return noDoubt
+	}
+	return newBehind
+}
+
+// doubted lets a row wait, with its key, for the next reading from the start, which has what came back before it. A row that was
+// there in the last one is not in doubt: what came back before it was there when this one began. So it goes on while operators
+// give back more and more.
+func (m *machine) doubted(p *partition, r *core.Row, d doubt, now time.Duration) bool {
+	key, keyed := m.key(r)
+	if d == noDoubt || !keyed || r.Deliveries == 0 || d == newBehind && p.seen[r.Record.Seq] {
 		return false
-	case known == changes:
-		return true
-	case !p.scanning || p.pos > 0:
-		p.rescan(m, now)
+	}
+	if _, known := p.rows[r.Record.Seq]; known {
 		return false
-	case len(p.blocked) > 0: // read before these changes
-		p.scanAt = now + rescanPause
+	}
+	if len(p.late) < maxExclude {
+		p.late[r.Record.Seq] = true
+	}
+	if _, behind := p.behind[key]; !behind {
+		p.putBehind(key, now)
 	}
 	return true
 }

@@ -22,6 +22,7 @@ type history struct {
 	crashes           int  // crashes while it was in flight
 	alone             int  // of these, those in which it was alone in its process
 	released, retried bool
+	givenAt time.Duration
 	given             int // by a person, as the n-th of all; 0: never
 }
 
@@ -39,6 +40,7 @@ func (s *sim) noteBegun(c *simConn, r *core.Record) {
 		return
 	}
 	h.begun++
+	h.givenAt = 0
 	if s.sc.clean && h.begun > 1 {
 		s.fail("G2: row %d is sent twice and nothing failed", r.Seq)
 	}
@@ -199,6 +201,19 @@ func (s *sim) checkSettled(table int, change core.Change) {
 		row, ok := s.tables[table].Row(set.Seq)
 		if !ok || h == nil || row.State != set.State || row.Deliveries != set.Deliveries+1 {
 			continue
+		}
+		if (set.State == core.Dead || set.State == core.Held) && s.chance(s.sc.eager) {
+			t, seq := s.tables[table], set.Seq
+			again := func() {
+				if now, ok := t.Row(seq); ok && (now.State == core.Dead || now.State == core.Held) {
+					if s.chance(0.1) {
+						_ = t.Skip(context.Background(), core.Act{ID: now.ID, By: "person"})
+						return
+					}
+					s.giveBack(table, now)
+				}
+			}
+			s.after(s.upTo(40*time.Millisecond), again)
 		}
 		if row.State == core.Published {
 			if !h.confirmed {

@@ -234,6 +234,7 @@ func (s *sim) giveBack(table int, r core.RowInfo) {
 	h := s.rows[rowID{table, r.Seq}]
 	s.given++
 	h.given = s.given
+	h.givenAt = s.now
 	if r.State == core.Dead {
 		_ = s.tables[table].Retry(context.Background(), core.Act{ID: r.ID, By: "person"})
 		h.retried, h.answers = true, 0

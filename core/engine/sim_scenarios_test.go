@@ -48,6 +48,9 @@ type scenario struct {
 	clean      bool   // nothing fails: no row may be sent twice
 	off        rulesOff
 	dbOff      dbOff
+	eager float64 // operators that give back at once what stops
+	quietOps bool
+	maxGiven time.Duration
 	hangAlways bool // a timeout counts as a crash also when the sink is down
 }
 

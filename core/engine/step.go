@@ -17,7 +17,7 @@ type step struct {
 	verdicts map[*batch][]verdict
 	announce []*batch
 	stops    bool  // it makes rows dead or held
-	changes  int64 // the partition's, when it was built
+	changes  int64 // of the operators, that were known when it was built
 	retryAt  time.Duration
 }
 
@@ -77,7 +77,7 @@ func (m *machine) makeStep(p *partition, now time.Duration) bool {
 	if p.unsendable > 0 && !p.draining && !m.draining {
 		m.refuse(p)
 	}
-	s := &step{change: core.Change{Lease: p.lease}, verdicts: map[*batch][]verdict{}, changes: p.changes}
+	s := &step{change: core.Change{Lease: p.lease}, verdicts: map[*batch][]verdict{}, changes: p.told}
 	for _, b := range p.batchesIn(answered) {
 		if len(s.change.Settle) < stepRows {
 			m.settle(s, b, now)
@@ -182,8 +182,13 @@ func nilIfNotOwned(err error) error {
 
 // apply makes memory say what the database now says.
 func (m *machine) apply(p *partition, s *step, now time.Duration) {
-	if s.stops && p.stopped == nil {
-		p.stopped = s
+	if s.stops {
+		if p.stopped == nil {
+			p.stopped = s
+		}
+		if s.changes != p.told { // operators may have given back what it stopped, and reads passed over it
+			p.ready = now
+		}
 	}
 	tally := newTally()
 	for _, b := range s.settled {

@@ -55,7 +55,7 @@ func (s *Source) page(req *core.FetchRequest) core.Page {
 			exclude[key] = true
 		}
 	}
-	page := core.Page{Changes: s.changes, Horizon: &core.Horizon{Oldest: s.lastTx + 1, Next: s.lastTx + 1}}
+	page := core.Page{Horizon: &core.Horizon{Oldest: s.lastTx + 1, Next: s.lastTx + 1}}
 	if len(s.running) > 0 {
 		page.Horizon.Oldest = s.running[0]
 	}
@@ -80,7 +80,9 @@ func (s *Source) page(req *core.FetchRequest) core.Page {
 		if !r.failingSince.IsZero() {
 			out.Failing = now.Sub(r.failingSince)
 		}
-		page.Rows = append(page.Rows, out)
+		if page.Rows = append(page.Rows, out); r.deliveries > 0 {
+			page.Changes = s.changes
+		}
 		bytes += int64(r.rec.Size())
 	}
 	return page
