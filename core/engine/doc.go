@@ -79,11 +79,13 @@
 //
 // # Rows that come back
 //
-// An operator gives dead and held rows back one by one, in their order. A page that shows such a change, which the reading from
-// the start had not seen when it began, is not taken: what came back before its rows may lie behind the reading position, so the
-// partition is read from the start again, and both come in order. Nor is one that was to pass over a row, as one in memory, which
-// the same worker's settlement has stopped meanwhile: operators may be quicker than that settlement's answer. The heartbeat tells of
-// changes that no page shows.
+// An operator gives dead and held rows back one by one, in their order, and a page may have one of them while another of its key,
+// given back before, is not there: its place had been read before the change, or the page was to pass over it as a row in memory
+// that the worker's own settlement has stopped meanwhile. So each page tells what operators had changed in its snapshot. Where
+// that is news since the reading from the start began, rows that were sent before wait with their keys for the next one. What was
+// seen waiting in the one before is taken, even if there is news again: whatever came back before it was there when this one
+// began. So rows go on while operators give back without end, and rows that were never sent do not wait for that at all. The
+// heartbeat tells of changes that no page shows.
 //
 // # Two kinds of failure
 //

@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -226,6 +227,111 @@ func TestARowGivenBackBeforeItsStopIsKnownComesSoon(t *testing.T) {
 		}}
 		defer w.start(w.connector(func(c *engine.Connector) { c.Source = source }))()
 		w.publishAll(15 * time.Second)
+	})
+}
+
+// A bulk retry changes something every few milliseconds, and a key that waits has more rows than a page.
+func TestABulkRetryBehindABlockedKeyStopsNobody(t *testing.T) {
+	const dead, blocked, apart = 1000, 8000, 4 * time.Millisecond
+	inBubble(t, 1, func(w *world) {
+		mended := false
+		w.sink.Decide(func(r core.Record) core.Outcome {
+			if r.ID == "first" || strings.HasPrefix(r.ID, "dead") && !mended {
+				return core.Outcome{Kind: core.Permanent, Code: "422"}
+			}
+			return core.Outcome{Kind: core.Delivered}
+		})
+		block := func(c *engine.Connector) { c.Policy.BlockOnDead = true }
+		stop := w.start(w.connector(block))
+		w.add("first", "blocked")
+		w.wait(time.Minute, "it is dead", func() bool { return w.states()[core.Dead] == 1 })
+		for i := range blocked {
+			w.add(fmt.Sprint("blocked-", i), "blocked")
+		}
+		for i := range dead {
+			w.add(fmt.Sprint("dead-", i), fmt.Sprint("k", i))
+		}
+		w.wait(10*time.Minute, "all are dead", func() bool { return w.states()[core.Dead] == dead+1 })
+		stop()
+		mended = true
+		slow := func() { time.Sleep(5 * time.Millisecond) }
+		source := &interleaved{Source: w.source, beforeFetch: slow, afterStep: slow}
+		defer w.start(w.connector(func(c *engine.Connector) { block(c); c.Source = source }))()
+		w.add("new", "new")
+		w.wait(5*time.Second, "it is read", func() bool { return w.row("new").State == core.Published })
+		for i := range dead {
+			if i == dead/2 {
+				w.add("newer", "newer")
+			}
+			if err := w.source.Retry(t.Context(), core.Act{ID: fmt.Sprint("dead-", i), By: "person"}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(apart)
+		}
+		if s := w.row("newer").State; s != core.Published {
+			t.Errorf("a new row that came in mid-bulk is %s at its end", s)
+		}
+		if n := w.states()[core.Published]; n < dead/2 {
+			t.Errorf("%d of %d rows given back are published when the last one is given back", n, dead)
+		}
+		w.wait(time.Second, "all published", func() bool { return w.states()[core.Published] == dead+2 })
+	})
+}
+
+// slowBlocking lets something happen while the blocked keys are read.
+type slowBlocking struct {
+	*interleaved
+	during func()
+}
+
+func (s *slowBlocking) Blocking(ctx context.Context, part int, dead bool) ([]core.Block, error) {
+	blocks, err := s.Source.Blocking(ctx, part, dead)
+	s.during()
+	return blocks, err
+}
+
+// A row stops after the blocked keys were read, and is given back before the first page, which passes over its key.
+func TestARowThatStopsAndComesBackBeforeTheFirstPageComesSoon(t *testing.T) {
+	inBubble(t, 1, func(w *world) {
+		refused := map[string]bool{}
+		sent, answer := make(chan struct{}), make(chan struct{})
+		w.sink.Decide(func(r core.Record) core.Outcome {
+			if refused[r.ID] {
+				return core.Outcome{Kind: core.Delivered}
+			}
+			refused[r.ID] = true
+			if r.ID == "bad" {
+				close(sent)
+				<-answer
+			}
+			return core.Outcome{Kind: core.Permanent, Code: "422"}
+		})
+		retry := func(id string) {
+			if err := w.source.Retry(t.Context(), core.Act{ID: id, By: "person"}); err != nil {
+				t.Error(err)
+			}
+		}
+		var armed, stopped atomic.Bool
+		source := &slowBlocking{&interleaved{Source: w.source, afterStep: func() {}}, func() {
+			if armed.CompareAndSwap(true, false) {
+				close(answer)
+				time.Sleep(100 * time.Millisecond)
+				stopped.Store(true)
+			}
+		}}
+		source.beforeFetch = func() {
+			if stopped.CompareAndSwap(true, false) {
+				retry("bad")
+			}
+		}
+		defer w.start(w.connector(func(c *engine.Connector) { c.Source, c.Policy.BlockOnDead = source, true }))()
+		w.add("other", "o")
+		w.wait(5*time.Second, "other is dead", func() bool { return w.row("other").State == core.Dead })
+		w.add("bad", "k")
+		<-sent
+		armed.Store(true)
+		retry("other")
+		w.publishAll(12 * time.Second)
 	})
 }
 

@@ -76,8 +76,8 @@ type rulesOff struct {
 	handOver      bool // a partition is released with batches in flight
 	deadline      bool // sends go on past the local deadline
 	refusedApart  bool // a refused step leaves the leases of all its partitions in doubt
-	changes       bool // pages are taken whatever operators changed
-	stopped       bool // pages that tell of changes are taken although rows they passed over stopped
+	changes       bool // rows are taken whatever operators changed
+	stopped       bool // rows that a page was to pass over and that stopped put nothing in doubt
 	repeatAll     bool // of a step of unknown outcome only the first partition's change is repeated
 }
 

@@ -298,14 +298,14 @@ func (m *machine) tells(p *partition, changes int64, now time.Duration) doubt {
 // give back more and more.
 func (m *machine) doubted(p *partition, r *core.Row, d doubt, now time.Duration) bool {
 	key, keyed := m.key(r)
-	if d == noDoubt || !keyed || r.Deliveries == 0 || d == newBehind && p.seen[r.Record.Seq] {
-		return false
-	}
-	if _, known := p.rows[r.Record.Seq]; known {
+	seq := r.Record.Seq
+	seen := p.seen[seq]
+	delete(p.seen, seq) // it may come back once more
+	if d == noDoubt || !keyed || r.Deliveries == 0 || p.rows[seq] != nil || d == newBehind && seen {
 		return false
 	}
 	if len(p.late) < maxExclude {
-		p.late[r.Record.Seq] = true
+		p.late[seq] = true
 	}
 	if _, behind := p.behind[key]; !behind {
 		p.putBehind(key, now)

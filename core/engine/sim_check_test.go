@@ -22,8 +22,8 @@ type history struct {
 	crashes           int  // crashes while it was in flight
 	alone             int  // of these, those in which it was alone in its process
 	released, retried bool
-	givenAt time.Duration
-	given             int // by a person, as the n-th of all; 0: never
+	given             int           // by a person, as the n-th of all; 0: never
+	awaited           time.Duration // since when it was given back and has not been sent; 0: it was not
 }
 
 func (h *history) kind() string { k, _, _ := strings.Cut(h.id, "-"); return k }
@@ -40,7 +40,7 @@ func (s *sim) noteBegun(c *simConn, r *core.Record) {
 		return
 	}
 	h.begun++
-	h.givenAt = 0
+	h.awaited = 0
 	if s.sc.clean && h.begun > 1 {
 		s.fail("G2: row %d is sent twice and nothing failed", r.Seq)
 	}
@@ -202,18 +202,8 @@ func (s *sim) checkSettled(table int, change core.Change) {
 		if !ok || h == nil || row.State != set.State || row.Deliveries != set.Deliveries+1 {
 			continue
 		}
-		if (set.State == core.Dead || set.State == core.Held) && s.chance(s.sc.eager) {
-			t, seq := s.tables[table], set.Seq
-			again := func() {
-				if now, ok := t.Row(seq); ok && (now.State == core.Dead || now.State == core.Held) {
-					if s.chance(0.1) {
-						_ = t.Skip(context.Background(), core.Act{ID: now.ID, By: "person"})
-						return
-					}
-					s.giveBack(table, now)
-				}
-			}
-			s.after(s.upTo(40*time.Millisecond), again)
+		if (row.State == core.Dead || row.State == core.Held) && s.chance(s.sc.eager) {
+			s.after(s.upTo(40*time.Millisecond), func() { s.giveBackStopped(table, set.Seq) })
 		}
 		if row.State == core.Published {
 			if !h.confirmed {
@@ -230,6 +220,37 @@ func (s *sim) checkSettled(table int, change core.Change) {
 			s.fail("I10: row %d is at %d crashes and was never alone", set.Seq, set.Crashes)
 		}
 	}
+}
+
+// watchGivenBack looks whether rows that were given back are read in time, where nothing of their key is in the way.
+func (s *sim) watchGivenBack() {
+	s.after(200*time.Millisecond, s.watchGivenBack)
+	blocking := s.blockingRows()
+	for id, h := range s.rows {
+		row, _ := s.tables[id.table].Row(id.seq)
+		at, blocked := blocking[h.key]
+		switch {
+		case h.awaited == 0 || row.State != core.Pending:
+		case h.key != "" && blocked && id.seq > at:
+			h.awaited = s.now
+		case s.inMemory(id, h):
+			h.awaited = 0
+		case s.now-h.awaited > s.sc.readWithin:
+			s.fail("row %d of key %q was given back at %v and is not read", id.seq, h.key, h.awaited)
+		}
+	}
+}
+
+// inMemory reports whether a worker has the row in memory, or has enough of its key.
+func (s *sim) inMemory(id rowID, h *history) bool {
+	for _, w := range s.workers {
+		for _, p := range w.conns[id.table].m.parts {
+			if p.rows[id.seq] != nil || p.behind[h.key] == whenRoom {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // checkEnd holds the books against each other when all is quiet.
@@ -288,7 +309,8 @@ func (s *sim) onTrial(h *history, row core.RowInfo) bool {
 	return row.State == core.Pending && (row.Crashes >= core.MaxCrashes-1 && h.kind() != "row" || h.kind() == "spoil")
 }
 
-func (s *sim) unfinished() string {
+// blockingRows are the lowest rows that their keys wait for.
+func (s *sim) blockingRows() map[string]int64 {
 	lowest := map[string]int64{}
 	for id, h := range s.rows {
 		row, _ := s.tables[id.table].Row(id.seq)
@@ -298,6 +320,11 @@ func (s *sim) unfinished() string {
 			}
 		}
 	}
+	return lowest
+}
+
+func (s *sim) unfinished() string {
+	lowest := s.blockingRows()
 	for id, h := range s.rows {
 		row, _ := s.tables[id.table].Row(id.seq)
 		at, blocked := lowest[h.key]

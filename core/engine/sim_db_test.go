@@ -221,20 +221,21 @@ func (s *sim) giveAllBack(table int, stopped []core.RowInfo) {
 	slices.SortFunc(stopped, func(a, b core.RowInfo) int { return cmp.Compare(a.Seq, b.Seq) })
 	at := time.Duration(0)
 	for _, r := range stopped {
-		s.after(at, func() {
-			if now, ok := s.tables[table].Row(r.Seq); ok && (now.State == core.Dead || now.State == core.Held) {
-				s.giveBack(table, now)
-			}
-		})
+		s.after(at, func() { s.giveBackStopped(table, r.Seq) })
 		at += 1 + s.upTo(20*time.Millisecond)
+	}
+}
+
+func (s *sim) giveBackStopped(table int, seq int64) {
+	if r, ok := s.tables[table].Row(seq); ok && (r.State == core.Dead || r.State == core.Held) {
+		s.giveBack(table, r)
 	}
 }
 
 func (s *sim) giveBack(table int, r core.RowInfo) {
 	h := s.rows[rowID{table, r.Seq}]
 	s.given++
-	h.given = s.given
-	h.givenAt = s.now
+	h.given, h.awaited = s.given, s.now
 	if r.State == core.Dead {
 		_ = s.tables[table].Retry(context.Background(), core.Act{ID: r.ID, By: "person"})
 		h.retried, h.answers = true, 0

@@ -27,13 +27,16 @@ type scenario struct {
 	fail, lost, late, lostCall       float64 // the database's and the sink's calls
 	kills, pluginKills               int
 	pauses, drains, joins, operators int
-	expiries                         int // of single leases, before their time
-	throttle                         float64
-	sinkScope                        float64       // of the refusals of flaky rows
-	oneByOne                         bool          // as a sink prefers it that sends record by record
-	outageAt, outage                 time.Duration // of the sink
-	awayAt, away                     time.Duration // of the database: every call fails at once
-	refusing                         bool          // during the outage each record is refused, instead of the call failing
+
+	eager            float64       // how often a person gives back at once what stopped
+	readWithin       time.Duration // if not 0, what is given back must be read within it; nothing is slow then
+	expiries         int           // of single leases, before their time
+	throttle         float64
+	sinkScope        float64       // of the refusals of flaky rows
+	oneByOne         bool          // as a sink prefers it that sends record by record
+	outageAt, outage time.Duration // of the sink
+	awayAt, away     time.Duration // of the database: every call fails at once
+	refusing         bool          // during the outage each record is refused, instead of the call failing
 
 	crashCall                                       float64 // the plugin dies in a call for reasons of its own
 	flakyFails                                      float64 // how often a flaky row fails; 0: 0.7
@@ -48,9 +51,6 @@ type scenario struct {
 	clean      bool   // nothing fails: no row may be sent twice
 	off        rulesOff
 	dbOff      dbOff
-	eager float64 // operators that give back at once what stops
-	quietOps bool
-	maxGiven time.Duration
 	hangAlways bool // a timeout counts as a crash also when the sink is down
 }
 
@@ -129,6 +129,18 @@ func scenarios() []scenario {
 		with("refusals, hold", func(sc *scenario) { sc.flaky, sc.hold, sc.operators, sc.lost, sc.late = 0.3, true, 40, 0.1, 0.05 }),
 		with("refusals, all given back", func(sc *scenario) {
 			sc.bad, sc.flaky, sc.operators, sc.keys, sc.rows, sc.lost, sc.kills = 0.4, 0.2, 60, 3, 120, 0.02, 1
+		}),
+		with("refusals, given back at once", func(sc *scenario) {
+			sc.bad, sc.flaky, sc.operators, sc.eager, sc.keys, sc.rows, sc.lost, sc.late, sc.kills = 0.4, 0.2, 60, 0.7, 3, 120, 0.1, 0.05, 1
+		}),
+		with("refusals, given back at once, hold, block", func(sc *scenario) {
+			sc.bad, sc.lostCall, sc.operators, sc.eager, sc.keys, sc.hold, sc.block, sc.lost = 0.3, 0.1, 60, 0.7, 3, true, true, 0.1
+		}),
+		with("given back and read soon", func(sc *scenario) {
+			sc.workers, sc.bad, sc.operators, sc.eager, sc.keys, sc.rows, sc.readWithin = 1, 0.3, 100, 0.5, 4, 120, 11*time.Second
+		}),
+		with("given back and read soon, block", func(sc *scenario) {
+			sc.workers, sc.bad, sc.block, sc.operators, sc.eager, sc.keys, sc.rows, sc.readWithin = 1, 0.3, true, 100, 0.5, 4, 120, 11*time.Second
 		}),
 		with("killers of the plugin", func(sc *scenario) { sc.killPlugin, sc.tables, sc.keys = 0.04, 2, 20 }),
 		with("killers of the worker", func(sc *scenario) { sc.killWorker, sc.tables, sc.rows, sc.seconds = 0.03, 2, 40, 90 }),

@@ -74,8 +74,8 @@ func newSim(sc scenario, seed uint64) *sim {
 // run lets the world go until every row has come to rest, and returns the first violation.
 func (s *sim) run() error {
 	s.after(s.sc.length(), s.calm)
-	if s.sc.maxGiven > 0 {
-		s.after(200*time.Millisecond, s.pollGiven)
+	if s.sc.readWithin > 0 {
+		s.watchGivenBack()
 	}
 	limit := s.sc.length() + 3*time.Hour
 	for s.violation == nil && s.queue.Len() > 0 {
@@ -137,7 +137,7 @@ func (s *sim) after(d time.Duration, do func()) {
 
 // delay is how long something takes: mostly little, sometimes much.
 func (s *sim) delay() time.Duration {
-	if !s.sc.clean && !s.sc.quietOps && s.faulty(0.02) {
+	if !s.sc.clean && s.sc.readWithin == 0 && s.faulty(0.02) {
 		return s.upTo(s.sc.slow())
 	}
 	return time.Millisecond + s.upTo(20*time.Millisecond)
