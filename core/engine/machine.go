@@ -78,6 +78,8 @@ type rulesOff struct {
 	refusedApart  bool // a refused step leaves the leases of all its partitions in doubt
 	changes       bool // rows are taken whatever operators changed
 	stopped       bool // rows that a page was to pass over and that stopped put nothing in doubt
+	seenForEver   bool // a row that was seen waiting once is never in doubt again
+	stopKnown     bool // a stop that comes after the news of changes is as good as one before
 	repeatAll     bool // of a step of unknown outcome only the first partition's change is repeated
 }
 

@@ -300,7 +300,9 @@ func (m *machine) doubted(p *partition, r *core.Row, d doubt, now time.Duration)
 	key, keyed := m.key(r)
 	seq := r.Record.Seq
 	seen := p.seen[seq]
-	delete(p.seen, seq) // it may come back once more
+	if !m.off.seenForEver {
+		delete(p.seen, seq) // it may come back once more
+	}
 	if d == noDoubt || !keyed || r.Deliveries == 0 || p.rows[seq] != nil || d == newBehind && seen {
 		return false
 	}

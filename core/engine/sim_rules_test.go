@@ -53,7 +53,13 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 			sc.off.changes, sc.bad, sc.flaky, sc.operators, sc.keys, sc.rows = true, 0.4, 0.2, 60, 2, 120
 		}},
 		{"no page tells of changes to rows that it passed over", func(sc *scenario) {
-			sc.off.stopped, sc.workers, sc.bad, sc.flaky, sc.lost, sc.operators, sc.keys, sc.rows = true, 1, 0.4, 0.2, 0.2, 60, 2, 120
+			sc.off.stopped, sc.workers, sc.bad, sc.flaky, sc.lost, sc.operators, sc.eager, sc.keys, sc.rows = true, 1, 0.4, 0.2, 0.2, 60, 0.7, 2, 120
+		}},
+		{"a row that comes back once more is in doubt once more", func(sc *scenario) {
+			sc.off.seenForEver, sc.bad, sc.operators, sc.eager, sc.keys, sc.rows = true, 0.3, 100, 0.7, 2, 120
+		}},
+		{"a stop that was not known when changes were told is looked after", func(sc *scenario) {
+			sc.off.stopKnown, sc.workers, sc.bad, sc.operators, sc.eager, sc.keys, sc.rows, sc.readWithin = true, 1, 0.3, 100, 0.5, 4, 120, 11*time.Second
 		}},
 		{"a refused group leaves no lease in doubt but those refused alone", func(sc *scenario) {
 			sc.off.refusedApart, sc.partitions, sc.expiries = true, 4, 20

@@ -186,7 +186,7 @@ func (m *machine) apply(p *partition, s *step, now time.Duration) {
 		if p.stopped == nil {
 			p.stopped = s
 		}
-		if s.changes != p.told { // operators may have given back what it stopped, and reads passed over it
+		if s.changes != p.told && !m.off.stopKnown { // operators may have given back what it stopped, and reads passed over it
 			p.ready = now
 		}
 	}
