@@ -103,9 +103,9 @@ func TestExplainARowThatIsNotThere(t *testing.T) {
 	if e := explained(t, dir, nil, "id-000002"); e.codes() != "unknown_id receipt" || e.Connector != "" || !strings.Contains(e.Do, "compare the id") {
 		t.Errorf("of one whose receipt came when it was gone: %+v", e)
 	}
-	s.exec("INSERT INTO connectd_receipt (command_id, consumer, result_ref) VALUES ('id-000003', 'mailer', 'mail-7')")
-	s.insert(1, 1)
-	e := explains(t, dir, "id-000003", "cleaned receipt")
+	s.exec("UPDATE connectd_receipt SET result_ref = 'mail-7'")
+	s.exec("INSERT INTO connectd_cleaned (tbl, command_id, at) VALUES ('outbox', 'id-000002', 1)") // as the cleaner does when there is a receipt
+	e := explains(t, dir, "id-000002", "cleaned receipt")
 	if r := e.find(t, "receipt").Receipt; !strings.Contains(e.Do, "a consumer has done it") || e.Connector != "orders" || r.Consumer != "mailer" || r.Status != "done" || r.Result != "mail-7" {
 		t.Errorf("of one with a receipt: %+v", e)
 	}

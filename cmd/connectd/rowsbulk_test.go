@@ -165,7 +165,7 @@ func TestRowsThatAreDoneAreNotSentAgain(t *testing.T) {
 		if n, m := s.count("dead"), s.count("held"); m != 1 || n != 1+len(dry) {
 			t.Errorf("%d rows are dead, %d held", n, m)
 		}
-		connectd(t, dir, args("release", "held", "--json")...).want(t, 0, `has done it, and it is sent again all the same`, "1 row ")
+		connectd(t, dir, args("release", "held", "--json")...).want(t, 0, `has done it, and it is sent again all the same`)
 		connectd(t, dir, args("retry", "--key", "a", "dead")...).want(t, 0, "row dead: consumer", "sent again all the same")
 	}
 	if n, m := s.count("dead"), s.count("held"); n+m != 0 {

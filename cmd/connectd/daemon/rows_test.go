@@ -337,6 +337,7 @@ func (gone) Show(_ context.Context, id string) (core.RowInfo, []core.Attempt, er
 }
 func (gone) Revisions(context.Context, string) ([]core.Revision, error) { return nil, errGone }
 func (gone) Retry(context.Context, core.Act) error                      { return errGone }
+func (gone) Trace(context.Context, string) (core.Trace, error)          { return core.Trace{}, errGone }
 
 // TestRowsWhileTheDatabaseIsAway: the answer says so, and nothing of what the database said.
 func TestRowsWhileTheDatabaseIsAway(t *testing.T) {
