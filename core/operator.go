@@ -9,6 +9,10 @@ import (
 // ErrNoRow is returned when no row has the id.
 var ErrNoRow = errors.New("no such row")
 
+// ErrLocked is returned when a change waited some seconds for another transaction that has the row locked; nothing was
+// changed.
+var ErrLocked = errors.New("another transaction has it locked: try again when that has ended")
+
 // Operator is the view of an outbox table for people: what the CLI and the API show and change. A source implements
 // it beside Source. It works while daemons run, and never harms them: it changes dead and held rows only, each by one
 // UPDATE guarded by the state it saw, and deliveries and crashes stay.
@@ -29,7 +33,7 @@ type Operator interface {
 	Trace(ctx context.Context, id string) (Trace, error)
 	// Retry turns a dead row into a pending, due one with attempts 0. ReleaseRow turns a held row into a pending one
 	// (Release is what a Source does to a lease). Skip settles a dead or held row as skipped. Each returns ErrNoRow, or a
-	// *StateError when the row was not in such a state.
+	// *StateError when the row was not in such a state, or ErrLocked.
 	Retry(ctx context.Context, act Act) error
 	ReleaseRow(ctx context.Context, act Act) error
 	Skip(ctx context.Context, act Act) error

@@ -27,7 +27,7 @@ type Sent struct {
 
 // Trace is what the tables beside the outbox know of an id.
 type Trace struct {
-	// Receipts are at most MaxHistory of the id's, in the order of their consumers' names.
+	// Receipts are at most MaxHistory of the id's, in the order of their consumers' names, with the place of its row.
 	Receipts []Receipt
 	// Cleaned is how many rows of the outbox table connectd has deleted since it was initialised, whatever their ids.
 	Cleaned int64

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/connectd/connectd/cmd/connectd/rowwork"
 	"github.com/connectd/connectd/core"
@@ -73,9 +74,16 @@ func explain(ctx context.Context, tables []table, id string) (explanation, error
 		}
 	}
 	e := explanation{Connector: f.table.connector, ID: f.row.ID, Seq: f.row.Seq, Partition: &f.row.Part, State: stateText(f.row)}
+	trace, failed := f.table.ops.Trace(ctx, f.row.ID)
+	if c, done := rowwork.Done(trace.Receipts); done && slices.Contains(rowwork.Skip.From(), f.row.State) {
+		explainReceipts(trace, failed, &e)
+		e.Do = fmt.Sprintf("do not send it again, for %s has done it: connectd rows skip %s", c, argument(f.row.ID))
+	}
+	told := len(e.Because) > 0
 	switch f.row.State {
 	case core.Published:
-		explainPublished(ctx, f, &e)
+		explainPublished(f, trace, failed, &e)
+		told = true
 	case core.Skipped:
 		explainSkipped(f, &e)
 	case core.Dead:
@@ -87,6 +95,9 @@ func explain(ctx context.Context, tables []table, id string) (explanation, error
 	default:
 		e.add(reason{Code: "unknown_state", Say: "connectd knows no such state, so it never looks at the row: something else wrote it."},
 			"set its state to 'pending' to have it sent within a minute or two, or to 'skipped' to be done with it")
+	}
+	if !told {
+		explainReceipts(trace, failed, &e)
 	}
 	return e, nil
 }
@@ -107,7 +118,9 @@ func (t table) holdsBack() []core.State {
 func explainMissing(ctx context.Context, tables []table, id string) (explanation, error) {
 	e := explanation{ID: id, State: notFound}
 	var cleaned int64
-	told := map[receiptFact]bool{} // two tables of one database share its receipts
+	var receipts []reason
+	told := map[receiptFact]bool{} // tables of one database share its receipts
+	done, elsewhere := false, false
 	for _, t := range tables {
 		trace, err := t.ops.Trace(ctx, id)
 		if err != nil {
@@ -115,26 +128,46 @@ func explainMissing(ctx context.Context, tables []table, id string) (explanation
 		}
 		cleaned += trace.Cleaned
 		for _, r := range trace.Receipts {
-			e.Connector = t.connector
+			switch r.Row {
+			case core.RowCleaned:
+				e.Connector = t.connector
+			case core.RowElsewhere:
+				elsewhere = true
+			}
+			done = done || r.Status == core.ReceiptDone
 			if r := receipt(r); !told[*r.Receipt] {
 				told[*r.Receipt] = true
-				e.add(r, "")
-			} else {
-				e.Connector = ""
+				receipts = append(receipts, r)
 			}
 		}
 	}
 	names := connectorNames(tables)
+	const log = "look into the application's log for the transaction that was to write it"
 	switch {
-	case len(e.Because) > 0:
-		e.Because = append([]reason{{Code: "cleaned", Say: "It was published, for a consumer has it; its row was cleaned up since."}}, e.Because...)
+	case e.Connector != "":
+		do := "if its work is still to be done, let the application write it again, under another id"
+		if done {
+			do = "nothing: a consumer has done it"
+		}
+		e.add(reason{Code: "cleaned", Say: "Its row was there and was cleaned up since; whether it had been published or skipped is not known any more."}, do)
+	case elsewhere:
+		e.add(reason{Code: "elsewhere", Say: "No row has this id in the table of " + names + "; another outbox table of the database has it or has cleaned it, or may have it and cannot be read."},
+			"look into the other tables that connectd_outbox lists, with the configuration of their connectors")
 	case cleaned == 0:
 		e.add(reason{Code: "never_committed", Say: "No row has this id in the table of " + names + ", and connectd has never removed one there: " +
-			"its transaction was rolled back or is still open, or the id is another."}, "look into the application's log for the transaction that was to write it")
+			"its transaction was rolled back or is still open, or the id is another."}, log)
 	default:
-		e.add(reason{Code: "unknown_id", Rows: cleaned, Say: fmt.Sprintf("No row has this id in the table of %s. Its transaction was rolled back or is still open, "+
-			"or it was published and cleaned up, as %s were.", names, counted(int(cleaned), "row"))}, "")
+		before := ""
+		if len(receipts) > 0 {
+			before = " before a receipt came"
+		}
+		e.add(reason{Code: "unknown_id", Rows: cleaned, Say: fmt.Sprintf("No row has this id in the table of %s. Its transaction was rolled back or is still open, the id is another, "+
+			"or it was published or skipped and cleaned up%s, as %s were.", names, before, counted(int(cleaned), "row"))}, log)
 	}
+	if len(receipts) > 0 && e.Connector == "" && !elsewhere {
+		e.Do = "compare the id that the consumer reports with the one that it was sent (connectd-id, message-id, webhook-id); if that is the same, " + log
+	}
+	e.Because = append(e.Because, receipts...)
 	return e, nil
 }
 
@@ -147,24 +180,53 @@ func receipt(r core.Receipt) reason {
 	if r.ResultRef != "" {
 		say += ", with result " + line(r.ResultRef, 200)
 	}
+	switch r.Status {
+	case core.ReceiptDone:
+	case core.ReceiptFailed:
+		say += "; that is no completion"
+	case "started": // by core/inbox
+		say += ": its effect ended the transaction that it was to work in, so what it has done is not known, and it is not run again until a person has looked"
+	default:
+		say += "; connectd knows no such status, so it counts for nothing: only done does"
+	}
 	return reason{Code: "receipt", Say: say + ".", Receipt: &receiptFact{r.Consumer, string(r.Status), r.ResultRef, stamp(r.At)}}
 }
 
-func explainPublished(ctx context.Context, f found, e *explanation) {
-	n := rowwork.Sends(f.row)
-	e.add(reason{Code: "published", Since: stamp(f.row.PublishedAt), Send: n, Say: fmt.Sprintf("The sink confirmed it%s; %s.", at(f.row.PublishedAt), sends(n))}, "")
-	explainChange(f, e)
-	trace, err := f.table.ops.Trace(ctx, f.row.ID)
-	if err != nil {
-		// The user may lack the right to read the receipts; the row is published all the same.
-		e.add(reason{Code: "receipts_unreadable", Say: "Whether a consumer reported it cannot be read: " + line(err.Error(), 400) + "."}, "")
+// explainReceipts says what consumers reported of a row, whatever its state.
+func explainReceipts(trace core.Trace, failed error, e *explanation) {
+	if failed != nil {
+		// The user may lack the right to read the receipts; the row is where it is all the same.
+		e.add(reason{Code: "receipts_unreadable", Say: "Whether a consumer reported it cannot be read: " + line(failed.Error(), 400) + "."}, "")
 		return
 	}
 	for _, r := range trace.Receipts {
 		e.add(receipt(r), "")
 	}
-	if len(trace.Receipts) == 0 && f.table.requireReceipt {
-		e.add(reason{Code: "no_receipt", Say: "No consumer has reported it, and until one does its row is kept (retention.require_receipt)."}, "")
+}
+
+func explainPublished(f found, trace core.Trace, failed error, e *explanation) {
+	n := rowwork.Sends(f.row)
+	r := reason{Code: "published", Since: stamp(f.row.PublishedAt), Send: n, Say: fmt.Sprintf("The sink confirmed it%s; %s.", at(f.row.PublishedAt), sends(n))}
+	if f.row.Deliveries == 0 {
+		r.Say = "It is published, and connectd has not sent it: it was so when connectd took the table over (init --existing published), or something else wrote it."
+	}
+	e.add(r, "")
+	explainChange(f, e)
+	explainReceipts(trace, failed, e)
+	if _, done := rowwork.Done(trace.Receipts); failed != nil || done || f.row.Deliveries == 0 && len(trace.Receipts) == 0 {
+		return // the message of a row that was taken over is nobody's to report
+	}
+	kept := "."
+	if f.table.requireReceipt {
+		kept = ", and until one does its row is kept (retention.require_receipt)."
+	}
+	const once = " connectd does not send a published row again."
+	do := "see at the consumer, and in what it reads from, what became of the message, and let it be carried out from there; if it is lost, write the command again under another id"
+	switch {
+	case len(trace.Receipts) > 0:
+		e.add(reason{Code: "not_done", Say: "No consumer has reported it done" + kept + once}, do)
+	case f.table.requireReceipt:
+		e.add(reason{Code: "no_receipt", Say: "No consumer has reported it" + kept + once}, do)
 	}
 }
 

@@ -99,9 +99,14 @@ func TestExplainARowThatIsNotThere(t *testing.T) {
 		e := explained(t, dir, nil, "id-000001")
 		return e.codes() == "unknown_id" && e.Because[0].Rows == 2, fmt.Sprintf("%+v", e)
 	})
-	s.exec("INSERT INTO connectd_receipt (command_id, consumer, result_ref) VALUES ('id-000002', 'mailer', 'mail-7')")
-	e := explained(t, dir, nil, "id-000002")
-	if r := e.find(t, "receipt").Receipt; e.codes() != "cleaned receipt" || e.Connector != "orders" || r.Consumer != "mailer" || r.Status != "done" || r.Result != "mail-7" {
+	s.exec("INSERT INTO connectd_receipt (command_id, consumer) VALUES ('id-000002', 'mailer')")
+	if e := explained(t, dir, nil, "id-000002"); e.codes() != "unknown_id receipt" || e.Connector != "" || !strings.Contains(e.Do, "compare the id") {
+		t.Errorf("of one whose receipt came when it was gone: %+v", e)
+	}
+	s.exec("UPDATE connectd_receipt SET result_ref = 'mail-7'")
+	s.exec("INSERT INTO connectd_cleaned (tbl, command_id, at) VALUES ('outbox', 'id-000002', 1)") // as the cleaner does when there is a receipt
+	e := explains(t, dir, "id-000002", "cleaned receipt")
+	if r := e.find(t, "receipt").Receipt; !strings.Contains(e.Do, "a consumer has done it") || e.Connector != "orders" || r.Consumer != "mailer" || r.Status != "done" || r.Result != "mail-7" {
 		t.Errorf("of one with a receipt: %+v", e)
 	}
 }
@@ -364,7 +369,60 @@ func TestExplainOneReceiptOnce(t *testing.T) {
 	dir := shopDir(t, quickstart+strings.NewReplacer("connectors:\n", "", "orders:", "mails:", "table: outbox", "table: mails", "out.jsonl", "mails.jsonl").Replace(quickstart))
 	s := openShop(t, dir)
 	s.exec("INSERT INTO connectd_receipt (command_id, consumer) VALUES ('gone', 'mailer')")
-	if e := explained(t, dir, nil, "gone"); e.codes() != "cleaned receipt" || e.Connector != "" {
+	if e := explained(t, dir, nil, "gone"); e.codes() != "never_committed receipt" || e.Connector != "" {
 		t.Errorf("%+v", e)
+	}
+	s.exec("INSERT INTO connectd_cleaned (tbl, command_id, at) VALUES ('mails', 'gone', 1)")
+	if e := explained(t, dir, nil, "gone"); e.codes() != "cleaned receipt" || e.Connector != "mails" {
+		t.Errorf("%+v", e)
+	}
+	r := connectd(t, dir, "rows", "explain", "--connector", "orders", "--json", "gone")
+	r.want(t, 1, `"code": "elsewhere"`, "connectd_outbox")
+}
+
+// TestExplainReceiptsOfEachState: what consumers reported is said whatever the row's state, with what it means.
+func TestExplainReceiptsOfEachState(t *testing.T) {
+	t.Parallel()
+	dir, s := failures(t, quickstart)
+	for _, id := range []string{"dead", "held", "skipped", "behind-dead"} {
+		s.exec("INSERT INTO connectd_receipt (command_id, consumer) VALUES (?, 'billing')", id)
+		e := explained(t, dir, nil, id)
+		if r := e.find(t, "receipt").Receipt; r.Consumer != "billing" || r.Status != "done" {
+			t.Errorf("%+v", e)
+		}
+		stopped := id == "dead" || id == "held"
+		if got := strings.HasPrefix(e.Do, "do not send it again") && strings.HasSuffix(e.Do, "connectd rows skip "+id); got != stopped || stopped && e.Because[0].Code != "receipt" {
+			t.Errorf("%+v", e)
+		}
+		connectd(t, dir, "rows", "show", id).want(t, 0, "receipt      Consumer billing reported it done at ")
+		connectd(t, dir, "rows", "show", "--json", id).want(t, 0, `"receipts": [`, `"consumer": "billing"`)
+	}
+	for status, want := range map[string]string{"failed": "no completion", "started": "until a person has looked", "DONE": "counts for nothing"} {
+		s.exec("PRAGMA ignore_check_constraints = on")
+		s.exec("INSERT OR REPLACE INTO connectd_receipt (command_id, consumer, status) VALUES ('done', 'billing', ?)", status)
+		e := explained(t, dir, nil, "done")
+		if e.codes() != "published receipt not_done" || !strings.Contains(e.find(t, "receipt").Say, want) ||
+			!strings.Contains(e.find(t, "not_done").Say, "does not send a published row again") || e.Do == "" {
+			t.Errorf("%s: %+v", status, e)
+		}
+	}
+	s.exec("INSERT INTO outbox (id, state) VALUES ('adopted', 'published')")
+	if e := explained(t, dir, nil, "adopted"); e.codes() != "published" || e.Because[0].Send != 0 || !strings.Contains(e.Because[0].Say, "connectd has not sent it") {
+		t.Errorf("%+v", e)
+	}
+	s.exec("UPDATE connectd_receipt SET status = 'done' WHERE command_id = 'done'")
+	if e := explained(t, dir, nil, "done"); e.codes() != "published receipt" || e.Do != "" {
+		t.Errorf("%+v", e)
+	}
+}
+
+// TestExplainFarFuture: of a moment that is years away the date is said, and no number of days.
+func TestExplainFarFuture(t *testing.T) {
+	t.Parallel()
+	dir := shopDir(t, quickstart)
+	s := openShop(t, dir)
+	s.exec("INSERT INTO outbox (id, payload, available_at) VALUES ('later', '{}', 9999999999999)")
+	if say := explained(t, dir, nil, "later").find(t, "delayed").Say; !strings.Contains(say, "at 2286-11-20T17:46:39.999Z (available_at)") {
+		t.Error(say)
 	}
 }

@@ -96,6 +96,14 @@ func (s *surroundings) alive() (heartbeat, bool) {
 
 func (s *surroundings) in(d time.Duration) string { return stamp(s.queue.Now.Add(d)) }
 
+// away says in how long a moment comes, beside its date. Of one that is years away, which a Duration may not hold, the date says it all.
+func (s *surroundings) away(t time.Time) string {
+	if t.After(s.queue.Now.AddDate(1, 0, 0)) {
+		return ""
+	}
+	return ", in " + span(t.Sub(s.queue.Now))
+}
+
 // explainSent: the row is on its way, or was when its worker went.
 func (s *surroundings) explainSent(e *explanation) {
 	sent, w := s.queue.Sent, s.owner().fact
@@ -199,11 +207,11 @@ func (s *surroundings) explainAhead(e *explanation) {
 		r.Say += "is on its way."
 	case first.AvailableAt.After(s.queue.Now):
 		r.Code, r.Until = "behind_backoff", stamp(first.AvailableAt)
-		r.Say += fmt.Sprintf("failed %s and is due at %s, in %s%s.", times(first.Attempts), r.Until, span(first.AvailableAt.Sub(s.queue.Now)), r.Error)
+		r.Say += fmt.Sprintf("failed %s and is due at %s%s%s.", times(first.Attempts), r.Until, s.away(first.AvailableAt), r.Error)
 		if first.Attempts == 0 {
 			r.Code = "behind_delayed"
-			r.Say = fmt.Sprintf("It waits behind row %d (id %s) of its key, which was written to be sent at %s, in %s.", first.Seq, line(first.ID, 128), r.Until,
-				span(first.AvailableAt.Sub(s.queue.Now)))
+			r.Say = fmt.Sprintf("It waits behind row %d (id %s) of its key, which was written to be sent at %s%s.", first.Seq, line(first.ID, 128), r.Until,
+				s.away(first.AvailableAt))
 		}
 	default:
 		r.Say += "is due" + r.Error.String() + "."
@@ -217,10 +225,10 @@ func (s *surroundings) explainDelay(e *explanation) {
 		return
 	}
 	r := reason{Code: "backoff", Until: stamp(s.row.AvailableAt), Error: lastError(s.found)}
-	r.Say = fmt.Sprintf("It failed %s and is due again at %s, in %s%s.", times(s.row.Attempts), r.Until, span(s.row.AvailableAt.Sub(s.queue.Now)), r.Error)
+	r.Say = fmt.Sprintf("It failed %s and is due again at %s%s%s.", times(s.row.Attempts), r.Until, s.away(s.row.AvailableAt), r.Error)
 	if s.row.Attempts == 0 {
 		r.Code, r.Error = "delayed", nil
-		r.Say = fmt.Sprintf("It was written to be sent at %s, in %s (available_at).", r.Until, span(s.row.AvailableAt.Sub(s.queue.Now)))
+		r.Say = fmt.Sprintf("It was written to be sent at %s%s (available_at).", r.Until, s.away(s.row.AvailableAt))
 	}
 	e.add(r, "")
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/user"
 	"slices"
 	"strconv"
 	"strings"
@@ -260,7 +261,7 @@ func (c *changing) report(r rowwork.Result) bool {
 			fmt.Fprintf(c.p.stdout, "%s %s\n", c.req.verb.Past(), line(r.Row.ID, 512))
 		}
 		if r.Warning != "" {
-			fmt.Fprintf(c.p.stderr, "row %s: %s\n", line(r.Row.ID, 128), r.Warning)
+			fmt.Fprintf(c.p.stderr, "row %s: %s\n", line(r.Row.ID, 128), line(r.Warning, 1024))
 		}
 	}
 	if now := time.Now(); now.Sub(c.told) >= tellEvery {
@@ -273,7 +274,11 @@ func (c *changing) report(r rowwork.Result) bool {
 // explained is why a row was not changed, with what to do instead.
 func (c *changing) explained(r rowwork.Result) error {
 	var wrong *core.StateError
+	var done *rowwork.DoneError
 	switch {
+	case errors.As(r.Err, &done):
+		return fmt.Errorf("%s: row %s is left as it is, for %s has done it: connectd rows skip %s; or name it by its id to send it again", c.table.connector,
+			line(r.Row.ID, 128), line(done.By, 80), argument(r.Row.ID))
 	case errors.As(r.Err, &wrong) && c.req.verb == rowwork.Retry && wrong.State == core.Held:
 		return fmt.Errorf("%s: %w; it may have been sent: connectd rows explain %s", c.table.connector, r.Err, argument(r.Row.ID))
 	case errors.As(r.Err, &wrong) && c.req.verb == rowwork.Release && wrong.State == core.Dead:
@@ -340,16 +345,26 @@ func (c *changing) end() error {
 
 // operator names who runs this command, for a row's history.
 func operator(env func(string) (string, bool)) string {
-	user := "unknown"
-	for _, name := range []string{"SUDO_USER", "USER", "LOGNAME"} {
-		if v, ok := env(name); ok && v != "" {
-			user = v
-			break
-		}
-	}
+	name := userName(os.Getuid(), env, user.LookupId)
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
-	return core.CleanText("cli:" + user + "@" + host)
+	return core.CleanText("cli:" + name + "@" + host)
+}
+
+// userName is the user's name as the session has it or, where it has none (cron, systemd, containers), as the system does.
+func userName(uid int, env func(string) (string, bool), lookup func(uid string) (*user.User, error)) string {
+	for _, name := range []string{"SUDO_USER", "USER", "LOGNAME"} {
+		if v, ok := env(name); ok && v != "" {
+			return v
+		}
+	}
+	if uid < 0 { // the system has no such numbers
+		return "unknown"
+	}
+	if u, err := lookup(strconv.Itoa(uid)); err == nil && u.Username != "" {
+		return u.Username
+	}
+	return "uid " + strconv.Itoa(uid)
 }

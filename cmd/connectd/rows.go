@@ -31,6 +31,8 @@ func openedTable(o opened) table {
 // maxListed bounds --limit.
 const maxListed = 10_000
 
+const leftDone = "One that a consumer has reported done is sent only if its ID is given; a filter or --all leaves it."
+
 func rowsCommand() *command {
 	return &command{
 		name: "rows", short: "list, show, explain, retry, skip and release rows",
@@ -43,13 +45,14 @@ func rowsCommand() *command {
 			rowsCmd("explain", "ID...", "say why a row is where it is, and what can be done", "", rowsExplain),
 			changeCmd(rowwork.Retry, "send dead rows again",
 				"The rows are retried in the order of their table, whatever the order of the IDs. A row keeps its id, so the\n"+
-					"consumer can still tell a repeat. A running daemon notices within a third of its lease.\n\n"+
+					"consumer can still tell a repeat. A running daemon notices within a third of its lease.\n"+
+					leftDone+"\n\n"+
 					"With --payload or --headers one row is sent with other content. The file is taken byte for byte, with the\n"+
 					"newline at its end if it has one. What the row was is kept, and rows show shows it."),
 			changeCmd(rowwork.Skip, "give up dead or held rows",
 				"A skipped row is settled without being sent; later rows of its key no longer wait for it."),
 			changeCmd(rowwork.Release, "send held rows, which may have been sent before",
-				"Look first whether the destination has the row's id."),
+				"Look first whether the destination has the row's id.\n"+leftDone),
 		},
 	}
 }
@@ -146,6 +149,7 @@ func (p *program) ids(operands []string) ([]string, error) {
 			list = append(list, o)
 			continue
 		}
+		before := len(list)
 		lines := bufio.NewScanner(p.stdin)
 		lines.Buffer(nil, maxID)
 		for lines.Scan() {
@@ -155,6 +159,9 @@ func (p *program) ids(operands []string) ([]string, error) {
 		}
 		if err := lines.Err(); err != nil {
 			return nil, fmt.Errorf("read IDs from stdin: line %d: %w", len(list)+1, err)
+		}
+		if len(list) == before {
+			fmt.Fprintln(p.stderr, "no IDs came on standard input")
 		}
 	}
 	return list, nil

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -57,7 +58,7 @@ func TestRowsListFilters(t *testing.T) {
 		}
 	}
 	for args, words := range map[string]string{
-		"list --key=": "--key is empty", "list --older 5": "--older must be a duration with a unit", "list --newer 0s": "--newer must be above 0", "list --state=": "--state is empty",
+		"list --key=": "--key is empty", "list --older 5": "--older must be a duration with a unit", "list --newer 0s": "--newer must be above 0", "list --state=": "--state is empty", "list --state sending": "such rows are pending", "explain -": "no IDs came on standard input",
 		"retry": "at least one ID, a filter or --all", "retry --all dead": "--all is all of them", "retry --all --key a": "--all is all of them", "skip --key=": "--key is empty",
 		"retry --state held": "no row that is held can be retried", "release --state dead": "no row that is dead can be released", "skip --state pending": "no row that is pending can be skipped",
 		"release --payload x held": "no flag", "retry --payload x": "needs at least one ID", "retry --payload x a b": "for one row", "retry --payload x --key a": "for one row",
@@ -125,6 +126,7 @@ func TestRowsAreChangedInBulk(t *testing.T) {
 		s.exec("INSERT INTO outbox (id, aggregateid, type, state, last_error) VALUES (?, 'bulk', 'mail', 'dead', 'http_500: no')", fmt.Sprint("bulk", i))
 	}
 	connectd(t, dir, "rows", "skip", "--key", "nobody").want(t, 0, "no such rows")
+	connectd(t, dir, "rows", "retry", "-").want(t, 0, "no IDs came on standard input")
 	why := "the receiver was down\n" + strings.Repeat("x", 2*core.MaxErrorText)
 	r := connectdWith(t, dir, "", map[string]string{"USER": "eve"}, "rows", "retry", "--key", "bulk", "--reason", "http_500", "--why", why, "done", "dead")
 	r.want(t, 1, "6 rows retried, 1 could not be", "row done is published")
@@ -144,6 +146,45 @@ func TestRowsAreChangedInBulk(t *testing.T) {
 	}
 	if empty := connectd(t, dir, "rows", "skip", "--all", "--json"); strings.TrimSpace(empty.stdout) != "[]" || empty.code != 0 {
 		t.Errorf("%+v", empty)
+	}
+}
+
+// TestRowsThatAreDoneAreNotSentAgain, unless a person names them, who is told.
+func TestRowsThatAreDoneAreNotSentAgain(t *testing.T) {
+	t.Parallel()
+	dir, s := failures(t, quickstart)
+	s.exec("INSERT INTO outbox (id, state) VALUES ('dead2', 'dead')")
+	s.exec("INSERT INTO connectd_receipt (command_id, consumer, status) VALUES ('dead', 'billing', 'done'), ('held', 'billing', 'done'), ('dead2', 'billing', 'failed')")
+	for _, dry := range [][]string{{"--dry-run"}, nil} {
+		args := func(args ...string) []string { return append(append([]string{"rows"}, args...), dry...) }
+		connectd(t, dir, args("release", "--key", "b")...).want(t, 1, "row held is left as it is", "connectd rows skip held", "1 could not be")
+		r := connectd(t, dir, args("retry", "--all")...)
+		if r.want(t, 1, "row dead is left as it is", "billing", "1 row ", ", 1 could not be"); !strings.Contains(r.stdout, "dead2") {
+			t.Errorf("%+v", r)
+		}
+		if n, m := s.count("dead"), s.count("held"); m != 1 || n != 1+len(dry) {
+			t.Errorf("%d rows are dead, %d held", n, m)
+		}
+		connectd(t, dir, args("release", "held", "--json")...).want(t, 0, `has done it, and it is sent again all the same`)
+		connectd(t, dir, args("retry", "--key", "a", "dead")...).want(t, 0, "row dead: consumer", "sent again all the same")
+	}
+	if n, m := s.count("dead"), s.count("held"); n+m != 0 {
+		t.Errorf("%d rows are dead, %d held", n, m)
+	}
+}
+
+// TestNobodyKnowsTheUser: whoever has no name in the session (cron, systemd) has that of the system, or a number.
+func TestNobodyKnowsTheUser(t *testing.T) {
+	none := func(string) (string, bool) { return "", false }
+	known := func(uid string) (*user.User, error) { return &user.User{Username: "name of " + uid}, nil }
+	unknown := func(string) (*user.User, error) { return nil, user.UnknownUserIdError(7) }
+	if a, b, c := userName(7, none, known), userName(7, none, unknown), userName(-1, none, known); a != "name of 7" || b != "uid 7" || c != "unknown" {
+		t.Error(a, b, c)
+	}
+	dir, _ := failures(t, quickstart)
+	connectdWith(t, dir, "", nil, "rows", "retry", "dead").want(t, 0, "retried dead")
+	if show := connectd(t, dir, "rows", "show", "dead"); strings.Contains(show.stdout, "cli:unknown@") || !strings.Contains(show.stdout, "by cli:") {
+		t.Error(show.stdout)
 	}
 }
 

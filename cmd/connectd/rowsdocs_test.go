@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -24,11 +27,12 @@ func TestDocumentedRowsCommands(t *testing.T) {
 	for _, r := range []struct{ id, key, state, reason, headers string }{
 		{"order-1", "trip-7", "dead", "http_422: no such trip", ""}, {"order-2", "trip-9", "dead", "http_422: amount", ""}, {"order-3", "trip-9", "dead", "invalid", `["ams"]`},
 		{"order-4", "trip-9", "dead", "http_422: no", ""}, {"held-1", "trip-8", "held", "uncertain", ""}, {"held-2", "trip-8", "held", "uncertain", ""},
-		{"away-1", "trip-7", "dead", "http_503: busy", ""}, {"away-2", "trip-7", "dead", "http_503: busy", ""}, {"order-5", "trip-7", "dead", "http_422: no", ""},
+		{"away-1", "trip-7", "skipped", "", ""}, {"away-2", "trip-7", "skipped", "", ""}, {"order-5", "trip-7", "dead", "http_422: no", ""},
 	} {
 		s.exec("INSERT INTO outbox (id, aggregateid, type, payload, state, last_error, headers, created_at) VALUES (?, ?, 'order.placed', '{}', ?, ?, nullif(?, ''), CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) - 7200000)",
 			r.id, r.key, r.state, r.reason, r.headers)
 	}
+	giveUp(t, dir, s)
 	shell := func(script string) string {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -107,4 +111,24 @@ func curl(args []string) error {
 	defer answer.Body.Close()
 	_, err = io.Copy(os.Stdout, answer.Body)
 	return err
+}
+
+// giveUp has a daemon give up the rows away-1 and away-2, whose receiver answers 503 to each attempt.
+func giveUp(t *testing.T, dir string, s *shop) {
+	t.Helper()
+	busy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "busy", http.StatusServiceUnavailable)
+	}))
+	defer busy.Close()
+	write(t, dir, "connectd.yaml", strings.NewReplacer("{plugin: file, path: ./out.jsonl}", `{plugin: webhook, url: "`+busy.URL+`/", ssrf: {mode: "off", allow_hosts: [127.0.0.1]}}`,
+		"{lease: 2s}", "{lease: 2s, retry: {initial: 1ms, max: 2ms, max_attempts: 2}}").Replace(quickstart))
+	s.exec("UPDATE outbox SET state = 'pending' WHERE id LIKE 'away-%'")
+	d := startDaemon(t, dir)
+	eventually(t, "the rows are given up", func() (bool, string) {
+		got := s.count("pending")
+		return got == 0, fmt.Sprintf("%d are pending", got)
+	})
+	d.signal(syscall.SIGTERM)
+	d.wait()
+	write(t, dir, "connectd.yaml", quickstart)
 }

@@ -111,10 +111,19 @@ func rowsShow(ctx context.Context, p *program, tables []table, req rowsRequest) 
 			err = fmt.Errorf("%s: look for what row %s was before: %w", f.table.connector, line(id, 128), err)
 			fail(err)
 		}
+		trace, unread := f.table.ops.Trace(ctx, id)
+		if unread != nil {
+			unread = fmt.Errorf("%s: look for receipts of row %s: %w", f.table.connector, line(id, 128), unread)
+			fail(unread)
+		}
 		if req.json {
 			view := rowwork.ViewWhole(f.table.connector, f.row, f.history, revisions)
 			if err != nil {
 				view.RevisionsError = err.Error()
+			}
+			view.Receipts = rowwork.ViewReceipts(trace.Receipts)
+			if unread != nil {
+				view.ReceiptsError = unread.Error()
 			}
 			views = append(views, view)
 			continue
@@ -122,7 +131,7 @@ func rowsShow(ctx context.Context, p *program, tables []table, req rowsRequest) 
 		if i > 0 {
 			fmt.Fprintln(p.stdout)
 		}
-		showRow(p, f, revisions)
+		showRow(p, f, trace.Receipts, revisions)
 	}
 	if req.json {
 		if err := printJSON(p.stdout, views); err != nil {
@@ -132,7 +141,7 @@ func rowsShow(ctx context.Context, p *program, tables []table, req rowsRequest) 
 	return failed
 }
 
-func showRow(p *program, f found, revisions []core.Revision) {
+func showRow(p *program, f found, receipts []core.Receipt, revisions []core.Revision) {
 	r := f.row
 	p.field("connector", f.table.connector)
 	p.field("id", line(r.ID, 512))
@@ -158,6 +167,9 @@ func showRow(p *program, f found, revisions []core.Revision) {
 	p.field("headers", line(r.Headers, maxHeaders))
 	for _, a := range f.history {
 		p.field("history", historyText(a))
+	}
+	for _, r := range receipts {
+		p.field("receipt", receipt(r).Say)
 	}
 	showPayload(p, r.Payload, maxShown)
 	for _, old := range revisions {

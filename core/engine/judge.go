@@ -174,7 +174,11 @@ func (m *machine) retry(b *batch, e *entry, o core.Outcome, now time.Duration) v
 	}
 	limits := m.policy.Retry
 	if limits.MaxAttempts > 0 && s.Attempts >= limits.MaxAttempts || limits.GiveUpAfter > 0 && failing >= limits.GiveUpAfter {
-		s.Failure.Message = core.CleanText(fmt.Sprintf("gave up after %d attempts: %s", s.Attempts, s.Failure.Message))
+		last := s.Failure.Code // people look for rows by it
+		if s.Failure.Message != "" {
+			last += ": " + s.Failure.Message
+		}
+		s.Failure.Message = core.CleanText(fmt.Sprintf("gave up after %d attempts: %s", s.Attempts, last))
 		s.Failure.Code = core.ReasonGaveUp
 		return m.bury(verdict{write: true, settlement: s})
 	}

@@ -97,7 +97,7 @@ func TestRetryLimits(t *testing.T) {
 			w.sink.Decide(fails)
 			defer w.start(w.connector(func(c *engine.Connector) { c.Policy.Retry.MaxAttempts = 3 }))()
 			w.wait(10*time.Minute, "dead", func() bool { return w.states()[core.Dead] == 1 })
-			if r := w.row("a"); r.Attempts != 3 || !strings.HasPrefix(r.LastError, core.ReasonGaveUp) {
+			if r := w.row("a"); r.Attempts != 3 || !strings.HasPrefix(r.LastError, core.ReasonGaveUp+": gave up after 3 attempts: 500: no") {
 				t.Errorf("attempts %d, last error %q", r.Attempts, r.LastError)
 			}
 		})

@@ -437,3 +437,21 @@ func TestHorizonOfAPreparedTransaction(t *testing.T) {
 		until(t, "the horizon to pass", func() bool { return horizon().Oldest >= seen.Next })
 	})
 }
+
+// A person who changes a row that another transaction has locked is told so after some seconds, and nothing is changed.
+func TestAChangeOfALockedRow(t *testing.T) {
+	onServers(t, func(t *testing.T, srv server) {
+		cfg, src := srv.one(t)
+		srv.execute(t, cfg, `INSERT INTO outbox (id, payload, state) VALUES ('a', 'x', 'dead')`)
+		release := hold(t, cfg, `SELECT * FROM outbox WHERE seq = 1 FOR UPDATE`)
+		begun := time.Now()
+		if err := src.Retry(t.Context(), core.Act{ID: "a", By: "ops"}); !errors.Is(err, core.ErrLocked) || time.Since(begun) > 15*time.Second {
+			t.Errorf("%v after %v", err, time.Since(begun))
+		}
+		release()
+		if got := state(t, src, "a"); got != core.Dead {
+			t.Errorf("the row is %s", got)
+		}
+		must(t, src.Retry(t.Context(), core.Act{ID: "a", By: "ops"}))
+	})
+}

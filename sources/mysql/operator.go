@@ -86,7 +86,7 @@ func (src *Source) Skip(ctx context.Context, act core.Act) error {
 
 // change sets a row's columns if it is in one of the states, after what else there is to do about it, if anything.
 func (src *Source) change(ctx context.Context, act core.Act, verb, set string, also func(tx *sql.Tx, seq int64) error, from ...core.State) error {
-	return src.transact(ctx, src.work, verb, func(tx *sql.Tx) error {
+	return src.transact(ctx, src.work, verb, unlessLocked(func(tx *sql.Tx) error {
 		var row core.RowInfo
 		found, err := src.one(ctx, tx, act.ID, "", "FOR UPDATE", func(scan func(...any) error) error {
 			var err error
@@ -115,5 +115,17 @@ func (src *Source) change(ctx context.Context, act core.Act, verb, set string, a
 		}
 		_, err = tx.ExecContext(ctx, src.text.fill(`UPDATE {outbox} SET changes = changes + 1 WHERE tbl = ?`), src.s.table.name)
 		return err
-	})
+	}))
+}
+
+// unlessLocked makes the end of a wait for a lock (see sessionSetup) an answer, for a person who waits for several of them
+// learns no more.
+func unlessLocked(f func(tx *sql.Tx) error) func(tx *sql.Tx) error {
+	return func(tx *sql.Tx) error {
+		err := f(tx)
+		if number(err) == lockWaitTimeout {
+			return core.ErrLocked
+		}
+		return err
+	}
 }

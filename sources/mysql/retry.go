@@ -81,7 +81,7 @@ func (src *Source) try(ctx context.Context, what string, f func() error) error {
 func isAnswer(err error) bool {
 	var state *core.StateError
 	var content *core.ContentError
-	return errors.Is(err, core.ErrLeaseNotOwned) || errors.Is(err, core.ErrNoRow) || errors.As(err, &state) || errors.As(err, &content)
+	return errors.Is(err, core.ErrLeaseNotOwned) || errors.Is(err, core.ErrNoRow) || errors.Is(err, core.ErrLocked) || errors.As(err, &state) || errors.As(err, &content)
 }
 
 // transact runs f in a transaction, as often as try finds right.

@@ -68,21 +68,15 @@ func (src *Source) firstOfKey(state core.State, row core.RowInfo) string {
 func (src *Source) Trace(ctx context.Context, id string) (core.Trace, error) {
 	var trace core.Trace
 	err := src.try(ctx, "trace", func() error {
-		trace = core.Trace{}
 		err := src.work.QueryRowContext(ctx, src.text.fill(`SELECT COALESCE(SUM(count), 0) FROM {ledger} WHERE tbl = ?`), src.s.table.name).Scan(&trace.Cleaned)
 		if err != nil {
 			return fmt.Errorf("read the ledger: %w", err)
 		}
-		return collect(ctx, src.work, func(rows *sql.Rows) error {
-			r := core.Receipt{Command: id}
-			var at instant
-			if err := rows.Scan(&r.Consumer, &r.Status, &r.ResultRef, &at); err != nil {
-				return err
-			}
-			r.At = at.t
-			trace.Receipts = append(trace.Receipts, r)
-			return nil
-		}, src.text.fill(`SELECT consumer, status, COALESCE(result_ref, ''), at FROM {receipt} WHERE command_id = ? ORDER BY consumer LIMIT ?`), id, core.MaxHistory)
+		return nil
 	})
+	if err != nil {
+		return trace, err
+	}
+	trace.Receipts, err = src.Receipts(ctx, core.ReceiptFilter{Command: id, Limit: core.MaxHistory})
 	return trace, err
 }

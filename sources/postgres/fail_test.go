@@ -401,3 +401,26 @@ func inDatabase(t *testing.T, dsn, name string) string {
 	before, params, _ := strings.Cut(dsn, "?")
 	return before[:strings.LastIndex(before, "/")+1] + name + "?" + params
 }
+
+// A person who changes a row that another transaction has locked is told so after some seconds, and nothing is changed.
+func TestAChangeOfALockedRow(t *testing.T) {
+	for mode, dsn := range modes {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			w := start(t, postgres.Config{DSN: dsn(t)}, 1)
+			execute(t, `UPDATE `+w.cfg.Table+` SET state = 'dead'`)
+			app := begin(t, services.Postgres(t), `SELECT 1 FROM `+w.cfg.Table+` FOR UPDATE`)
+			begun := time.Now()
+			if err := w.src.Retry(t.Context(), core.Act{ID: "row1", By: "ops"}); !errors.Is(err, core.ErrLocked) || time.Since(begun) > 15*time.Second {
+				t.Errorf("%v after %v", err, time.Since(begun))
+			}
+			commit(t, app)
+			if info, history, err := w.src.Show(t.Context(), "row1"); err != nil || info.State != core.Dead || len(history) > 0 {
+				t.Errorf("%+v, %+v, %v", info, history, err)
+			}
+			if err := w.src.Retry(t.Context(), core.Act{ID: "row1", By: "ops"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -58,10 +58,13 @@ func (src *Source) Skip(ctx context.Context, act core.Act) error {
 
 // change sets a row's columns if it is in one of the states, after what else there is to do about it, if anything.
 func (src *Source) change(ctx context.Context, act core.Act, verb, set string, also func(tx pgx.Tx, seq int64) error, from ...core.State) error {
-	return src.transact(ctx, src.work, verb, func(tx pgx.Tx) error {
+	err := src.transact(ctx, src.work, verb, func(tx pgx.Tx) error {
 		t := src.text
 		var seq int64
 		var state core.State
+		if _, err := tx.Exec(ctx, lockWait); err != nil {
+			return err
+		}
 		err := tx.QueryRow(ctx, t.fill(`SELECT {order}::bigint, {state} FROM {table} WHERE `)+src.byID(`$1`)+` FOR NO KEY UPDATE`, act.ID).Scan(&seq, &state)
 		switch {
 		case err != nil && noRow(err):
@@ -94,7 +97,14 @@ func (src *Source) change(ctx context.Context, act core.Act, verb, set string, a
 		}
 		return nil
 	})
+	if sqlState(err) == lockNotAvailable {
+		return core.ErrLocked
+	}
+	return err
 }
+
+// lockWait bounds how long each statement of a person's change waits for other transactions.
+const lockWait = `SET LOCAL lock_timeout = '5s'`
 
 // Workers lists heartbeats by owner.
 func (src *Source) Workers(ctx context.Context) ([]core.WorkerInfo, error) {

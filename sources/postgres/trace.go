@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -65,29 +64,13 @@ func (src *Source) Queue(ctx context.Context, row core.RowInfo, held ...core.Sta
 // Trace tells what is known of an id besides its row.
 func (src *Source) Trace(ctx context.Context, id string) (core.Trace, error) {
 	var trace core.Trace
-	err := src.transact(ctx, src.work, "trace", func(tx pgx.Tx) error {
-		trace = core.Trace{}
-		err := tx.QueryRow(ctx, src.text.fill(`SELECT coalesce(sum(count), 0)::bigint FROM {connectd_ledger} WHERE tbl = $1::text`), src.s.table.name).Scan(&trace.Cleaned)
-		if err != nil {
-			return err
-		}
-		if strings.Contains(id, "\x00") {
-			return nil // text cannot hold it, so nobody has reported it
-		}
-		rows, err := tx.Query(ctx, src.text.fill(`SELECT consumer, status, coalesce(result_ref, ''), at FROM {connectd_receipt} WHERE command_id = $1::text
-			ORDER BY consumer LIMIT $2::bigint`), id, int64(core.MaxHistory))
-		if err != nil {
-			return err
-		}
-		r := core.Receipt{Command: id}
-		var at time.Time
-		_, err = pgx.ForEachRow(rows, []any{&r.Consumer, &r.Status, &r.ResultRef, &at}, func() error {
-			r.At = at.UTC()
-			trace.Receipts = append(trace.Receipts, r)
-			return nil
-		})
-		return err
+	err := src.run(ctx, src.work, "trace", func(q querier) error {
+		return q.QueryRow(ctx, src.text.fill(`SELECT coalesce(sum(count), 0)::bigint FROM {connectd_ledger} WHERE tbl = $1::text`), src.s.table.name).Scan(&trace.Cleaned)
 	})
+	if err != nil || strings.Contains(id, "\x00") {
+		return trace, err // text cannot hold such an id, so nobody has reported it
+	}
+	trace.Receipts, err = src.Receipts(ctx, core.ReceiptFilter{Command: id, Limit: core.MaxHistory})
 	if err != nil && noRow(err) {
 		err = nil // nor can this database's text
 	}

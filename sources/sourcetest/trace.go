@@ -128,6 +128,9 @@ func traceOfID(t *testing.T, h Harness) {
 	if other := trace("b").Receipts; len(other) > 0 {
 		t.Errorf("receipts of another id: %+v", other)
 	}
+	want(t, "place of a row that was cleaned before its receipts came", got[0].Row, core.RowUnknown)
+	table.Receipt(t, "b", core.Receipt{Consumer: "mailer", Status: "done"})
+	want(t, "place of a row that is there", trace("b").Receipts[0].Row, core.RowThere)
 }
 
 // tellsWho checks what is told of a row that was on its way when its worker went.

@@ -248,7 +248,7 @@ func (src *Source) Skip(ctx context.Context, act core.Act) error {
 
 // change sets a row's columns if it is in one of the states, after what else there is to do about it, if anything.
 func (src *Source) change(ctx context.Context, act core.Act, verb, set string, also func(tx *sql.Tx, seq int64) error, from ...core.State) error {
-	return src.transact(ctx, verb, func(tx *sql.Tx) error {
+	err := src.transact(ctx, verb, func(tx *sql.Tx) error {
 		t := src.text
 		var seq int64
 		var state core.State
@@ -276,4 +276,8 @@ func (src *Source) change(ctx context.Context, act core.Act, verb, set string, a
 		_, err = tx.ExecContext(ctx, `UPDATE connectd_outbox SET changes = changes + 1 WHERE tbl = ?`, src.s.table)
 		return err
 	})
+	if err != nil && isBusy(err) {
+		return fmt.Errorf("%w: %w", core.ErrLocked, err)
+	}
+	return err
 }

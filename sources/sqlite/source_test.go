@@ -30,6 +30,9 @@ func TestALockedFileIsAnErrorThatPasses(t *testing.T) {
 	if _, err := sourcetest.Page(t.Context(), src, core.FetchRequest{Limit: 1}); err != nil {
 		t.Errorf("a fetch waits for nobody: %v", err)
 	}
+	if err := src.Retry(t.Context(), core.Act{ID: "a", By: "ops"}); !errors.Is(err, core.ErrLocked) {
+		t.Errorf("a person's change: %v", err)
+	}
 	end(t, conn)
 	if _, err := src.Heartbeat(t.Context(), "one", nil, time.Minute); err != nil {
 		t.Errorf("when it is free again: %v", err)

@@ -92,28 +92,8 @@ func (src *Source) Trace(ctx context.Context, id string) (core.Trace, error) {
 	if err != nil {
 		return core.Trace{}, fmt.Errorf("sqlite: trace: read the ledger: %w", err)
 	}
-	if trace.Receipts, err = src.receipts(ctx, id); err != nil {
-		return core.Trace{}, fmt.Errorf("sqlite: trace: read the receipts: %w", err)
+	if trace.Receipts, err = src.Receipts(ctx, core.ReceiptFilter{Command: id, Limit: core.MaxHistory}); err != nil {
+		return core.Trace{}, fmt.Errorf("trace: %w", err)
 	}
 	return trace, nil
-}
-
-func (src *Source) receipts(ctx context.Context, id string) ([]core.Receipt, error) {
-	rows, err := src.read.QueryContext(ctx, `SELECT consumer, status, coalesce(result_ref, ''), at FROM connectd_receipt WHERE command_id = ? ORDER BY consumer LIMIT ?`,
-		id, core.MaxHistory)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var list []core.Receipt
-	for rows.Next() {
-		r := core.Receipt{Command: id}
-		var at instant
-		if err := rows.Scan(&r.Consumer, &r.Status, &r.ResultRef, &at); err != nil {
-			return nil, err
-		}
-		r.At = at.t
-		list = append(list, r)
-	}
-	return list, rows.Err()
 }

@@ -234,7 +234,12 @@ func (s *server) do(ctx context.Context, work *rowwork.Work, ids []text) (rowsAn
 func (s *server) public(work *rowwork.Work, r rowwork.Result) string {
 	var state *core.StateError
 	var content *core.ContentError
+	var done *rowwork.DoneError
 	switch {
+	case errors.As(r.Err, &done):
+		return core.CleanText(done.Error())
+	case errors.Is(r.Err, core.ErrLocked):
+		return core.ErrLocked.Error()
 	case errors.Is(r.Err, core.ErrNoRow):
 		return "no row has this id"
 	case errors.As(r.Err, &state):

@@ -110,5 +110,11 @@ func (s *server) getRow(w http.ResponseWriter, r *http.Request) {
 		s.log.Warn("looking over HTTP for what a row was failed", "connector", keeper.connector, "error", err)
 		view.RevisionsError = "they could not be read"
 	}
+	trace, err := keeper.rows.Trace(ctx, id)
+	view.Receipts = rowwork.ViewReceipts(trace.Receipts)
+	if err != nil {
+		s.log.Warn("looking over HTTP for a row's receipts failed", "connector", keeper.connector, "error", err)
+		view.ReceiptsError = "they could not be read"
+	}
 	s.answer(w, view, nil)
 }

@@ -337,6 +337,7 @@ func (gone) Show(_ context.Context, id string) (core.RowInfo, []core.Attempt, er
 }
 func (gone) Revisions(context.Context, string) ([]core.Revision, error) { return nil, errGone }
 func (gone) Retry(context.Context, core.Act) error                      { return errGone }
+func (gone) Trace(context.Context, string) (core.Trace, error)          { return core.Trace{}, errGone }
 
 // TestRowsWhileTheDatabaseIsAway: the answer says so, and nothing of what the database said.
 func TestRowsWhileTheDatabaseIsAway(t *testing.T) {
@@ -359,5 +360,26 @@ func TestRowsWhileTheDatabaseIsAway(t *testing.T) {
 		if text := string(got); status != c.want || strings.Contains(text, "hunter2") || !strings.Contains(text, "error") {
 			t.Errorf("%s %s: %d %s", c.method, c.path, status, text)
 		}
+	}
+}
+
+// TestRowsThatAreDoneAreNotSentAgainOverHTTP, unless they are named.
+func TestRowsThatAreDoneAreNotSentAgainOverHTTP(t *testing.T) {
+	h, _ := stopped(t, "")
+	var stored, answer map[string]any
+	ask(t, h, "POST", "/api/v1/receipts", `{"connector":"orders","command_id":"r2","consumer":"billing","status":"done"}`, nil, &stored)
+	for _, dry := range []string{"true", "false"} {
+		if ask(t, h, "POST", "/api/v1/rows/retry", `{"connector":"orders","filter":{"type":"u"},"dry_run":`+dry+`}`, nil, &answer); answer["changed"] != 0.0 || answer["failed"] != 1.0 ||
+			!strings.Contains(fmt.Sprint(answer["rows"]), `consumer "billing" has done it`) {
+			t.Errorf("chosen: %v", answer)
+		}
+		if ask(t, h, "POST", "/api/v1/rows/retry", `{"connector":"orders","ids":["r2"],"dry_run":`+dry+`}`, nil, &answer); answer["changed"] != 1.0 ||
+			!strings.Contains(fmt.Sprint(answer["rows"]), "sent again all the same") {
+			t.Errorf("named: %v", answer)
+		}
+	}
+	var row rowwork.View
+	if ask(t, h, "GET", "/api/v1/rows/row?connector=orders&id=r2", "", nil, &row); len(row.Receipts) != 1 || row.Receipts[0].Status != "done" {
+		t.Errorf("%+v", row)
 	}
 }

@@ -37,7 +37,10 @@ func ParseFilter(fields map[string]string) (core.Filter, error) {
 		var err error
 		switch name {
 		case "state":
-			if f.State = core.State(value); !slices.Contains(States(), value) {
+			switch f.State = core.State(value); {
+			case value == "sending":
+				err = fmt.Errorf("state \"sending\" cannot be chosen: such rows are %s, and shown as sending while a send runs", core.Pending)
+			case !slices.Contains(States(), value):
 				err = fmt.Errorf("state %q is not known%s", core.CleanText(value), settings.DidYouMean(value, States()))
 			}
 		case "key":

@@ -32,7 +32,9 @@ type View struct {
 	History   []AttemptView  `json:"history,omitempty"`
 	Revisions []RevisionView `json:"revisions,omitempty"`
 	// RevisionsError says that they could not be read: a user may lack the right to.
-	RevisionsError string `json:"revisions_error,omitempty"`
+	RevisionsError string        `json:"revisions_error,omitempty"`
+	Receipts       []ReceiptView `json:"receipts,omitempty"`
+	ReceiptsError  string        `json:"receipts_error,omitempty"` // why they could not be read
 }
 
 // Content is a row's payload and headers in JSON.
@@ -51,6 +53,22 @@ type AttemptView struct {
 	Message    string  `json:"message,omitempty"`
 	By         string  `json:"by,omitempty"`
 	Seconds    float64 `json:"seconds,omitempty"`
+}
+
+// ReceiptView is what a consumer reported, in JSON.
+type ReceiptView struct {
+	Consumer  string `json:"consumer"`
+	Status    string `json:"status"`
+	ResultRef string `json:"result_ref,omitempty"`
+	At        string `json:"at,omitempty"`
+}
+
+// ViewReceipts writes receipts of one row.
+func ViewReceipts(list []core.Receipt) (views []ReceiptView) {
+	for _, r := range list {
+		views = append(views, ReceiptView{r.Consumer, string(r.Status), r.ResultRef, Stamp(r.At)})
+	}
+	return views
 }
 
 // RevisionView is what a row was until an edit, in JSON.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/connectd/connectd/core"
@@ -57,6 +58,10 @@ type Summary struct {
 func (w *Work) Do(ctx context.Context, report func(Result) bool) (Summary, error) {
 	var s Summary
 	goOn, failures := true, 0
+	named := map[int64]bool{}
+	for _, row := range w.Picked {
+		named[row.Seq] = true
+	}
 	for row, err := range w.rows(ctx) {
 		if err != nil {
 			return s, err
@@ -65,15 +70,12 @@ func (w *Work) Do(ctx context.Context, report func(Result) bool) (Summary, error
 			s.More = true
 			break
 		}
-		r := Result{Row: row, Err: w.change(ctx, row)}
+		r := w.one(ctx, row, named[row.Seq])
 		s.After = row.Seq
 		switch {
 		case r.Err == nil:
 			s.Changed++
 			failures = 0
-			if n := Sends(row); n > 0 && !w.Edit.Empty() {
-				r.Warning = fmt.Sprintf("the destination may have an earlier version under the same id (sends known or possible: %d), and a consumer that has handled that id will not handle it again", n)
-			}
 		case OfRow(r.Err):
 			s.Failed++
 			failures = 0
@@ -92,11 +94,75 @@ func (w *Work) Do(ctx context.Context, report func(Result) bool) (Summary, error
 	return s, nil
 }
 
+// one changes one row. One that a consumer has done is sent again only if it was named.
+func (w *Work) one(ctx context.Context, row core.RowInfo, named bool) Result {
+	r := Result{Row: row}
+	var warnings []string
+	if w.Verb != Skip {
+		by, err := w.doneBy(ctx, row)
+		switch {
+		case err != nil && !named:
+			r.Err = err
+		case err != nil:
+			warnings = append(warnings, "whether a consumer has done it could not be read")
+		case by != "" && !named:
+			r.Err = &DoneError{ID: row.ID, By: by}
+		case by != "":
+			warnings = append(warnings, by+" has done it, and it is sent again all the same, for it was named")
+		}
+	}
+	if r.Err == nil {
+		r.Err = w.change(ctx, row)
+	}
+	if r.Err != nil {
+		return r
+	}
+	if n := Sends(row); n > 0 && !w.Edit.Empty() {
+		warnings = append(warnings, fmt.Sprintf("the destination may have an earlier version under the same id (sends known or possible: %d), and a consumer that has handled that id will not handle it again", n))
+	}
+	r.Warning = strings.Join(warnings, "; ")
+	return r
+}
+
+// doneBy is the consumer that has reported the row done, "" for none.
+func (w *Work) doneBy(ctx context.Context, row core.RowInfo) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
+	defer cancel()
+	trace, err := w.Rows.Trace(ctx, row.ID)
+	if err != nil {
+		return "", fmt.Errorf("look whether a consumer has done it: %w", err)
+	}
+	by, _ := Done(trace.Receipts)
+	return by, nil
+}
+
+// Done names the first consumer that has reported a command done.
+func Done(receipts []core.Receipt) (by string, done bool) {
+	for _, r := range receipts {
+		switch {
+		case r.Status != core.ReceiptDone:
+		case r.Consumer == "":
+			return "a consumer", true
+		default:
+			return fmt.Sprintf("consumer %q", r.Consumer), true
+		}
+	}
+	return "", false
+}
+
+// DoneError says that a consumer has reported a row done, so that it is not sent again unless it is named.
+type DoneError struct{ ID, By string }
+
+func (e *DoneError) Error() string {
+	return "row " + e.ID + " is left as it is, for " + e.By + " has done it: skip it, or name it by its id to send it again"
+}
+
 // OfRow says that an error is about the row and not about the database: nothing was changed.
 func OfRow(err error) bool {
 	var state *core.StateError
 	var content *core.ContentError
-	return errors.Is(err, core.ErrNoRow) || errors.As(err, &state) || errors.As(err, &content)
+	var done *DoneError
+	return errors.Is(err, core.ErrNoRow) || errors.As(err, &state) || errors.As(err, &done) || errors.As(err, &content)
 }
 
 func (w *Work) change(ctx context.Context, row core.RowInfo) error {
