@@ -40,6 +40,10 @@ func (q AuditSQL) Fill(fill func(string) string, now string) AuditSQL {
 	return q
 }
 
+// Owes is the condition that a receipt is owed for a row, by which cleaners and audits go: it is published, and connectd has
+// sent it. A row that was published before connectd knew the table has no deliveries; each that connectd publishes has one.
+const Owes = `{state} = 'published' AND {deliveries} > 0`
+
 // What has an id.
 const (
 	EventEntry = 1 + iota

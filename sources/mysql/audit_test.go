@@ -51,6 +51,9 @@ func vandal(db *sql.DB, cfg mysql.Config, table string) *sourcetest.Vandal {
 		Mend: func(t *testing.T, row string) {
 			do(t, `UPDATE `+cfg.Table+` SET `+state+` = 'pending' WHERE `+id+` = ?`, row)
 		},
+		Adopt: func(t *testing.T, row string) {
+			do(t, `UPDATE `+cfg.Table+` SET `+state+` = 'published', `+name(cfg, "published_at", "published_at")+` = UTC_TIMESTAMP(6) - INTERVAL 1 DAY WHERE `+id+` = ?`, row)
+		},
 		Orphan: func(t *testing.T, d int) {
 			do(t, `UPDATE connectd_lease SET epoch = epoch + ? WHERE tbl = ?`, d, table)
 		},

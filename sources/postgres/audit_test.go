@@ -47,6 +47,9 @@ func (o *appTable) vandal() *sourcetest.Vandal {
 		Mend: func(t *testing.T, row string) {
 			do(t, `UPDATE `+tbl+` SET `+state+` = 'pending' WHERE `+id+` = $1`, row)
 		},
+		Adopt: func(t *testing.T, row string) {
+			do(t, `UPDATE `+tbl+` SET `+state+` = 'published', `+name(o.cfg, "published_at", "published_at")+` = now() - interval '1 day' WHERE `+id+` = $1`, row)
+		},
 		Orphan: func(t *testing.T, d int) {
 			do(t, `UPDATE `+o.schema+`.connectd_lease SET epoch = epoch + $1 WHERE tbl = $2`, d, o.name)
 		},

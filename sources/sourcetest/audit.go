@@ -15,6 +15,7 @@ var auditTests = []test{
 	{"cleaned rows are known by their receipts, else by count", auditCleaned},
 	{"a receipt of no command is found, and one of a cleaned command is none", auditReceipts},
 	{"a published row without a receipt is found when its time is over", auditCompletion},
+	{"a row that was published before connectd knew the table owes no receipt, to no audit and no cleaner", auditAdopted},
 	{"an id that is there twice is found, when its constraint was lost", auditTwice},
 	{"a command that is given again after its row was cleaned is found", auditBack},
 	{"what an audit reads is judged by the time at which it was so", auditSlow},
@@ -43,6 +44,7 @@ type Vandal struct {
 	Double func(t *testing.T, id string) // drops the id's unique constraint and inserts a row with the id once more
 	Damage func(t *testing.T, id string) // gives a row a state that there is not
 	Mend   func(t *testing.T, id string) // makes it pending again
+	Adopt  func(t *testing.T, id string) // makes it a row as init leaves one that had been published, a day ago
 	Orphan func(t *testing.T, d int)     // adds to the epochs of all leases
 	Ledger func(t *testing.T, d int)     // adds to the counts of the ledger
 	Silent func(t *testing.T)            // removes all heartbeats
@@ -228,6 +230,23 @@ func auditCompletion(t *testing.T, h Harness) {
 	})
 	w.names(w.audit(req, core.LawCompletion)[core.LawCompletion], "b", "c")
 	w.receipt(core.ReceiptDone, "b", "c")
+	w.audit(req)
+}
+
+func auditAdopted(t *testing.T, h Harness) {
+	table, w, v, req := vandalised(t, h, keyed("k", "a", "b")...)
+	v.Events(t, "a", "b")
+	v.Adopt(t, "a")
+	w.publish("b")
+	req.ReceiptWithin = time.Hour
+	w.audit(req)
+	r := keepAll
+	r.RequireReceipt, r.Published = true, 48*time.Hour
+	w.clean(r)
+	wantRows(t, table, w, map[core.State]int{}, "a", "b")
+	r.Published = 0
+	w.clean(r)
+	wantRows(t, table, w, map[core.State]int{core.Published: 1}, "b")
 	w.audit(req)
 }
 

@@ -52,6 +52,9 @@ func vandal(db *sql.DB, cfg sqlite.Config) *sourcetest.Vandal {
 		Mend: func(t *testing.T, row string) {
 			do(t, `UPDATE `+tbl+` SET `+state+` = 'pending' WHERE `+id+` = ?`, row)
 		},
+		Adopt: func(t *testing.T, row string) {
+			do(t, `UPDATE `+tbl+` SET `+state+` = 'published', `+name(cfg, "published_at", "published_at")+` = CAST((julianday('now') - 2440588.5) * 86400000 AS INTEGER) WHERE `+id+` = ?`, row)
+		},
 		Orphan: func(t *testing.T, d int) {
 			do(t, `UPDATE connectd_lease SET epoch = epoch + ? WHERE tbl = ?`, d, cfg.Table)
 		},
