@@ -23,6 +23,8 @@ type AuditRequest struct {
 	Lease time.Duration
 	// Timeout bounds the whole, also in the server when this process is gone; it must be positive.
 	Timeout time.Duration
+	// Dry tries all that would be asked and reads nothing: the audit has no laws, and the error is that of a real one.
+	Dry bool
 	// Progress, if not nil, is told what is looked at next.
 	Progress func(what string)
 }

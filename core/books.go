@@ -38,7 +38,8 @@ type Retention struct {
 	// Published is counted from the delivery. Rows that were published before connectd knew the table, and have no
 	// time of it, stay.
 	Published time.Duration
-	// RequireReceipt keeps a published row until a receipt with status done is stored, whichever consumer's.
+	// RequireReceipt keeps a published row until a receipt with status done is stored, whichever consumer's. Rows that
+	// connectd has never sent need none.
 	RequireReceipt bool
 	// Dead and Skipped are counted from the last line of the row's history, which buried it or skipped it; a row
 	// without history stays.
@@ -66,7 +67,8 @@ type Kept struct {
 	State State
 	// Since is how long the row has been in that state; negative when nobody knows.
 	Since time.Duration
-	// Receipt says that a receipt with status done is stored.
+	// Receipt says that no receipt is owed for it any more: one with status done is stored, or connectd has never sent the
+	// row, which was published when it came.
 	Receipt bool
 }
 

@@ -114,7 +114,13 @@ func printAudit(w io.Writer, a daemon.AuditView, figures []string) error {
 	if !a.OK {
 		verdict = "the books do not balance"
 	}
-	fmt.Fprintf(&text, "%s: %s (%s, %d ms)\n", a.Connector, verdict, a.At.Format("2006-01-02 15:04:05Z"), a.TookMS)
+	checked := 0
+	for _, law := range a.Laws {
+		if law.Checked {
+			checked++
+		}
+	}
+	fmt.Fprintf(&text, "%s: %s (%d of %d laws checked, %s, %d ms)\n", a.Connector, verdict, checked, len(a.Laws), a.At.Format("2006-01-02 15:04:05Z"), a.TookMS)
 	for i, law := range a.Laws {
 		word := "ok"
 		switch {
@@ -146,7 +152,7 @@ func someIDs(f daemon.BreachView) string {
 	some := f.IDs[:min(len(f.IDs), auditShown)]
 	text := make([]string, len(some))
 	for i, id := range some {
-		text[i] = line(id, 100)
+		text[i] = idText(id, 100)
 	}
 	if int64(len(some)) < f.Total {
 		text = append(text, "…")

@@ -20,7 +20,7 @@ func TestAudit(t *testing.T) {
 	}
 	shop.insert(6, 2)
 	r := connectd(t, dir, "audit")
-	r.want(t, 0, "orders: the books balance", "6 inserted, 6 pending", "not checked: no receipts are required")
+	r.want(t, 0, "orders: the books balance (6 of 7 laws checked", "6 inserted, 6 pending", "not checked: no receipts are required")
 	if !strings.Contains(r.stderr, "reading leases") || strings.Contains(r.stdout, "reading") {
 		t.Errorf("progress goes to stderr: %s | %s", r.stderr, r.stdout)
 	}
@@ -34,10 +34,21 @@ func TestAudit(t *testing.T) {
 		t.Errorf("%v: %s", err, j.stdout)
 	}
 	shop.exec(`ALTER TABLE events RENAME TO gone`)
-	connectd(t, dir, "audit").want(t, 1, "no such table: events")
+	connectd(t, dir, "audit").want(t, 1, "the events (audit.events): ", "no such table: events")
+	connectd(t, dir, "doctor").want(t, 1, "problem  audit ", "the events (audit.events): ", "1 problem")
 	connectd(t, dir, "audit", "--json").want(t, 1, `"error": "sqlite: audit:`)
 	connectd(t, dir, "audit", "extra").want(t, 2, "takes no arguments")
 	connectd(t, dir, "audit", "--connector", "ordres").want(t, 1, `did you mean "orders"?`)
+}
+
+func TestIDsAreTold(t *testing.T) {
+	for id, want := range map[string]string{
+		"cmd-1": "cmd-1", "": `""`, " cmd-403": `" cmd-403"`, "bad id, two \x1b[31m": `"bad id, two \x1b[31m"`, `a"b\`: `"a\"b\\"`, "a\tb": `a\tb`,
+	} {
+		if got := idText(id, 100); got != want {
+			t.Errorf("%q is told as %s, not %s", id, got, want)
+		}
+	}
 }
 
 // TestAuditOfALostConstraint: what other commands refuse to work on is just what an audit must look at.

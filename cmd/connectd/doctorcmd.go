@@ -21,7 +21,8 @@ func doctorCommand() *command {
 	return &command{
 		name: "doctor", short: "prove the set-up and say what to do about each finding",
 		long: `Looks, for each connector, at everything a daemon relies on: the database and its version, the table and what init
-made, the plan of the very fetch that a daemon runs, rights, clocks, NOTIFY, long transactions, workers and leases; and
+made, the plan of the very fetch that a daemon runs, rights, clocks, NOTIFY, long transactions, workers and leases;
+whether an audit can run; and
 the sink: its program, its settings, and whether it can be opened and reaches its destination.
 
 It changes nothing in the database, sends no record, and may be run beside daemons. Where a daemon of this machine has the
@@ -111,6 +112,9 @@ func examine(ctx context.Context, daemon config.Daemon, c config.Connector) []co
 	if d.Looked {
 		judgeWorkers(&d, c)
 		judgeReceipts(&d, c)
+		if !d.Faulty("rights") && !d.Faulty("plan") {
+			judgeAudit(ctx, &d, c)
+		}
 	}
 	examineSink(ctx, &d, daemon, c)
 	return d.Findings

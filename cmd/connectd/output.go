@@ -103,6 +103,15 @@ func line(s string, limit int) string {
 	return b.String()
 }
 
+// idText is how an id is printed for people: as line does, and in quotes if it is empty or has what would hide where it begins
+// and ends.
+func idText(id string, limit int) string {
+	if text := line(id, limit); id != "" && !strings.ContainsAny(id, " ,\"'\\") {
+		return text
+	}
+	return `"` + line(strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(id), limit) + `"`
+}
+
 // block is line for text of many lines: newlines and tabs stay.
 func block(s string) string {
 	parts := strings.Split(s, "\n")

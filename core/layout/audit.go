@@ -40,6 +40,10 @@ func (q AuditSQL) Fill(fill func(string) string, now string) AuditSQL {
 	return q
 }
 
+// Owes is the condition that a receipt is owed for a row, by which cleaners and audits go: it is published, and connectd has
+// sent it. A row that was published before connectd knew the table has no deliveries; each that connectd publishes has one.
+const Owes = `{state} = 'published' AND {deliveries} > 0`
+
 // What has an id.
 const (
 	EventEntry = 1 + iota
@@ -58,13 +62,21 @@ type Ask func(ctx context.Context, query string, row func(scan func(dest ...any)
 func RunAudit(ctx context.Context, req core.AuditRequest, q AuditSQL, ask Ask) (core.Audit, error) {
 	a := auditor{req: req, q: q, ask: ask, vouched: q.Events != "" && q.Links == ""}
 	audit := core.Audit{At: time.Now()}
+	for _, q := range a.queries() {
+		if err := ask(ctx, `SELECT * FROM (`+q.text+"\n"+`) x LIMIT 0`, func(func(...any) error) error { return nil }); err != nil {
+			return core.Audit{}, fmt.Errorf("%s: %w", q.about, err)
+		}
+	}
+	if req.Dry {
+		return audit, nil
+	}
 	for _, step := range []struct {
 		what string
 		run  func(context.Context) error
 	}{
 		{"rows by state, and how many there are of everything", a.count},
-		{"events, rows and receipts by id", a.matchIDs},
-		{"rows by their events", a.matchLinks},
+		{"events (audit.events), rows and receipts by id", a.matchIDs},
+		{"rows by their events (audit.events)", a.matchLinks},
 		{"leases and inflight rows", a.readLeases},
 	} {
 		if req.Progress != nil {
@@ -77,6 +89,23 @@ func RunAudit(ctx context.Context, req core.AuditRequest, q AuditSQL, ask Ask) (
 	audit.Took = time.Since(audit.At)
 	audit.Laws = a.judge()
 	return audit, nil
+}
+
+// query is what is asked, and what about.
+type query struct{ about, text string }
+
+// queries are all that an audit rests on. Each is tried before anything is read, so that the error says which is wrong: in those
+// that follow they are together.
+func (a *auditor) queries() []query {
+	list := []query{
+		{"the events (audit.events)", a.q.Events}, {"the rows' events (audit.events.join)", a.q.Links},
+		{"rows", a.q.Rows}, {"rows by state", a.q.States}, {"rows in an unknown state", a.q.Strange}, {"connectd_cleaned", a.q.Cleaned},
+		{"connectd_receipt", a.q.Receipts}, {"connectd_ledger", a.q.Ledger}, {"leases and heartbeats", a.q.Abandoned}, {"inflight rows", a.q.Stray},
+	}
+	for _, text := range a.q.Others {
+		list = append(list, query{"another outbox table that shares the receipts", text})
+	}
+	return slices.DeleteFunc(list, func(q query) bool { return q.text == "" })
 }
 
 // found is how many there are of something, and some of their ids.
@@ -93,12 +122,12 @@ type auditor struct {
 	// vouched: events name commands, so that a receipt is known by its event too.
 	vouched bool
 
-	states                                        map[core.State]int64
-	rows, gone                                    int64
-	events, cleaned, receipts                     int64
-	missing, shared, orphans, double, back        found
-	late, doubleLinks, strange, abandoned, strays found
-	unknown                                       found
+	states                                    map[core.State]int64
+	rows, gone                                int64
+	events, cleaned, receipts                 int64
+	missing, shared, orphans, double, back    found
+	late, surplus, strange, abandoned, strays found
+	unknown                                   found
 }
 
 // states are those that a row may have.
@@ -129,16 +158,17 @@ func (a *auditor) count(ctx context.Context) error {
 		}
 	}
 	for _, n := range []struct {
-		query string
-		into  *int64
+		about, query string
+		into         *int64
 	}{
-		{a.q.Ledger, &a.gone}, {size(a.q.Cleaned), &a.cleaned}, {size(a.q.Receipts), &a.receipts}, {size(a.q.Events), &a.events},
+		{"connectd_ledger", a.q.Ledger, &a.gone}, {"connectd_cleaned", size(a.q.Cleaned), &a.cleaned},
+		{"connectd_receipt", size(a.q.Receipts), &a.receipts}, {"the events (audit.events)", size(a.q.Events), &a.events},
 	} {
 		if n.query == "" {
 			continue
 		}
 		if err := a.ask(ctx, n.query, func(scan func(...any) error) error { return scan(n.into) }); err != nil {
-			return err
+			return fmt.Errorf("%s: %w", n.about, err)
 		}
 	}
 	return nil
@@ -182,7 +212,8 @@ func (a *auditor) matchIDs(ctx context.Context) error {
 	if a.vouched {
 		entries = append(entries, a.q.Events)
 		unknown.when += ` AND events_n = 0`
-		classes = append(classes, class{`events_n > 0 AND rows_n = 0 AND cleaned_n = 0`, &a.missing}, class{`events_n > 1`, &a.shared}, class{`rows_n > 0 AND events_n = 0`, &a.orphans})
+		classes = append(classes, class{`events_n > 0 AND rows_n = 0 AND cleaned_n = 0`, &a.missing}, class{`events_n > 1`, &a.shared},
+			class{`events_n > 0 AND rows_n + cleaned_n > 1`, &a.surplus}, class{`rows_n > 0 AND events_n = 0`, &a.orphans})
 	}
 	return a.match(ctx, entries, append(classes, unknown))
 }
@@ -193,7 +224,7 @@ func (a *auditor) matchLinks(ctx context.Context) error {
 		return nil
 	}
 	return a.match(ctx, []string{a.q.Events, a.q.Links}, []class{
-		{`events_n > 0 AND rows_n = 0`, &a.missing}, {`events_n > 1`, &a.shared}, {`events_n > 0 AND rows_n > 1`, &a.doubleLinks}, {`rows_n > 0 AND events_n = 0`, &a.orphans},
+		{`events_n > 0 AND rows_n = 0`, &a.missing}, {`events_n > 1`, &a.shared}, {`events_n > 0 AND rows_n > 1`, &a.surplus}, {`rows_n > 0 AND events_n = 0`, &a.orphans},
 	})
 }
 
@@ -239,12 +270,17 @@ func (a *auditor) list(ctx context.Context, query string) (f found, err error) {
 			return err
 		}
 		if f.total++; len(f.ids) < core.MaxAuditIDs {
-			f.ids = append(f.ids, core.CleanText(id.String))
+			f.ids = append(f.ids, whole(id.String))
 		}
 		return nil
 	})
 	slices.Sort(f.ids)
 	return f, err
+}
+
+// whole is an id as it is, for whoever shows it knows where; it is bounded, since the operator's SQL may give anything.
+func whole(id string) string {
+	return strings.ToValidUTF8(id[:min(len(id), core.MaxErrorText)], "\uFFFD")
 }
 
 // size counts entries; there is no query for none.

@@ -28,18 +28,58 @@ func (a *auditor) eventsLaw() core.Law {
 		law.Say, law.Checked = noEvents, false
 		return law
 	}
-	law.Figures = []core.Figure{{Name: "events", Count: a.events}, {Name: "rows", Count: a.rows}, {Name: "without a row", Count: a.missing.total}, {Name: "cleaned", Count: a.gone}}
-	if lost := a.missing.total - a.anonymous(); lost > 0 {
-		say := "events have no command: no row, and the id of none that was cleaned"
-		if n := a.anonymous(); n > 0 {
-			say = fmt.Sprintf("events have no row, and no more than %d rows were cleaned whose ids are not kept: at least %d of these events have no command", n, lost)
-		}
-		breach(&law, a.missing, say, "look for code that writes the event and not the command in one transaction, and for rows that were deleted by hand; insert the command with its id")
+	law.Figures = []core.Figure{{Name: "events", Count: a.events}, {Name: "rows", Count: a.rows}, {Name: "cleaned", Count: a.gone}}
+	if a.vouched {
+		law.Figures = append(law.Figures, core.Figure{Name: "cleaned ids kept", Count: a.cleaned}, core.Figure{Name: "events with neither", Count: a.missing.total})
+	} else {
+		law.Figures = append(law.Figures, core.Figure{Name: "events without a row", Count: a.missing.total})
+	}
+	if a.missing.total > a.anonymous() {
+		breach(&law, a.missing, a.sayMissing(), a.doMissing())
 	}
 	breach(&law, a.shared, "ids are given by more than one event: these events share a command", "look at audit.events.command: each event must give an id of its own")
-	breach(&law, a.doubleLinks, "events have more than one command", "look for code that decides twice; skip the rows that are too many")
+	breach(&law, a.surplus, "events have more than one command", "look for code that decides twice, and see the law of identity; "+remove)
 	return law
 }
+
+func (a *auditor) sayMissing() string {
+	n := a.anonymous()
+	switch {
+	case n > 0:
+		return fmt.Sprintf("events have no row, and %d rows were cleaned whose ids are not kept: as many of these events may well have had their command, and at least %d have none", n, a.missing.total-n)
+	case a.vouched:
+		return "events have no command: no row, and the id of none that was cleaned"
+	default:
+		return "events have no command: no row has their key, and none was cleaned"
+	}
+}
+
+// doMissing never has a command inserted that may have been carried out: once its receipt and its id are gone, nothing would know it for
+// a repetition.
+func (a *auditor) doMissing() string {
+	if a.misruled() {
+		return misruled + " Insert nothing before that is sure"
+	}
+	why := "look for code that writes the event and not the command in one transaction, and for rows that were deleted by hand; "
+	if a.anonymous() > 0 {
+		return "DO NOT insert commands for all of these: most may have been carried out, cleaned, and their ids forgotten, which is normal, and a second one would be carried out again. " +
+			"No row is cleaned before the shortest of retention.published, dead and skipped: an event that is younger has lost its command. For each older one ask the consumer or the destination for its id. " +
+			"Insert only the commands that nobody has, with their ids; " + why + "see docs/operating.md, An event without its command"
+	}
+	return why + "see at one of them that audit.events finds what the application writes; ask the consumer whether it has the command, and if not insert it, with its id"
+}
+
+// misruled says that it is likelier that the rule is wrong than that so much is: it finds next to nothing.
+func (a *auditor) misruled() bool {
+	lost := a.missing.total - a.anonymous()
+	return a.orphans.total > 0 && a.orphans.total*10 >= a.rows*9 || lost > 1 && lost*10 >= a.events*9
+}
+
+const misruled = "look at audit.events first: nearly nothing of what it gives is there, so it is likely that command (or join, where or table) is wrong, and not the books. " +
+	"Compare what it gives for one event with the row that the application inserted."
+
+// remove is how a row goes that should not be there: an operator's command cannot do that, since a skipped row is still one.
+const remove = "stop the daemons of this table and delete the rows that are too many, those that were not sent if there are such, as docs/operating.md shows under A row that is too many; those that were sent go by their retention"
 
 func (a *auditor) originLaw() core.Law {
 	law := core.Law{Name: core.LawOrigin, Say: "each row of the outbox table comes from an event", Checked: true}
@@ -48,7 +88,11 @@ func (a *auditor) originLaw() core.Law {
 		return law
 	}
 	law.Figures = []core.Figure{{Name: "rows", Count: a.rows}, {Name: "without an event", Count: a.orphans.total}}
-	breach(&law, a.orphans, "rows come from no event that must give a command", "look for code that inserts commands without their event, or widen audit.events")
+	do := "look for code that inserts commands without their event, or widen audit.events"
+	if a.misruled() {
+		do = misruled
+	}
+	breach(&law, a.orphans, "rows come from no event that must give a command", do)
 	return law
 }
 
@@ -110,9 +154,9 @@ func (a *auditor) conservationLaw() core.Law {
 func (a *auditor) identityLaw() core.Law {
 	law := core.Law{Name: core.LawIdentity, Say: "no id is there twice, nor once more after its row was cleaned", Checked: true}
 	law.Figures = []core.Figure{{Name: "rows", Count: a.rows}, {Name: "ids there twice", Count: a.double.total}, {Name: "there after they were cleaned", Count: a.back.total}}
-	breach(&law, a.double, "ids are there more than once: consumers take them for one command", "look whether the id's unique constraint was dropped; give one of the rows another id if they are different commands, else skip it, and make the constraint again")
+	breach(&law, a.double, "ids are there more than once: consumers take them for one command", "look whether the id's unique constraint was dropped. If they are one command, "+remove+"; if they are different ones, give one that was not sent another id. Then make the constraint again")
 	breach(&law, a.back, "ids are there whose row was cleaned before: these commands are given a second time, and the unique constraint could not know",
-		"look for code that decides again after retention.published, and keep rows for longer than that may happen; skip these rows if they are not sent yet")
+		"look for code that decides again after retention.published, and keep rows for longer than that may happen; "+remove)
 	return law
 }
 
@@ -120,7 +164,7 @@ func (a *auditor) leasesLaw() core.Law {
 	law := core.Law{Name: core.LawLeases, Say: "leases have live workers, inflight rows have their lease, and rows are in a state that there is", Checked: true}
 	law.Figures = []core.Figure{{Name: "leases without a worker", Count: a.abandoned.total}, {Name: "stray inflight rows", Count: a.strays.total}, {Name: "rows in an unknown state", Count: a.strange.total}}
 	breach(&law, a.abandoned, "leases are held by workers without a heartbeat", "wait until the lease runs out and another worker takes it; if it does not, look for a daemon that renews leases and writes no heartbeat")
-	breach(&law, a.strays, "inflight rows are of no lease that there is", "do not change connectd_lease by hand; the rows they name may have been sent, and nobody has marked that")
+	breach(&law, a.strays, "inflight rows are of no lease that there is", "start a daemon, or let one go on: when it takes the partition it takes these rows as ones that may have been sent, and marks their next send as a possible duplicate. Do not change connectd_lease by hand")
 	breach(&law, a.strange, "rows are in no state that there is, so nobody sends them", "set their state to pending or skipped, and look who wrote it and whether the constraint on the state was dropped")
 	return law
 }

@@ -38,7 +38,7 @@ func (s *Source) Clean(ctx context.Context, req core.CleanRequest) (core.Cleaned
 		}
 		r := s.bySeq[seq]
 		c.Looked, c.Last = c.Looked+1, seq
-		goes, again := req.Retention.Judge(core.Kept{State: r.state, Since: s.since(r), Receipt: s.completed(r.rec.ID)})
+		goes, again := req.Retention.Judge(core.Kept{State: r.state, Since: s.since(r), Receipt: r.deliveries == 0 || s.completed(r.rec.ID)})
 		if !goes || req.Full(removed) {
 			c.Leave(again)
 			continue

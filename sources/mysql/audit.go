@@ -92,7 +92,7 @@ func cleanedEntries(entry int) string {
 func (src *Source) auditSQL(req core.AuditRequest, now string) (layout.AuditSQL, error) {
 	entry := fmt.Sprint(layout.RowEntry)
 	if req.ReceiptWithin >= 0 {
-		entry = fmt.Sprintf(`CASE WHEN {state} = 'published' AND {published_at} <> {epoch} AND {published_at} < {now} - INTERVAL %d MICROSECOND THEN %d ELSE %d END`,
+		entry = fmt.Sprintf(`CASE WHEN `+layout.Owes+` AND {published_at} <> {epoch} AND {published_at} < {now} - INTERVAL %d MICROSECOND THEN %d ELSE %d END`,
 			req.ReceiptWithin.Microseconds(), layout.LateEntry, layout.RowEntry)
 	}
 	q := layout.AuditSQL{

@@ -51,11 +51,24 @@ func vandal(db *sql.DB, cfg mysql.Config, table string) *sourcetest.Vandal {
 		Mend: func(t *testing.T, row string) {
 			do(t, `UPDATE `+cfg.Table+` SET `+state+` = 'pending' WHERE `+id+` = ?`, row)
 		},
+		Adopt: func(t *testing.T, row string) {
+			do(t, `UPDATE `+cfg.Table+` SET `+state+` = 'published', `+name(cfg, "published_at", "published_at")+` = UTC_TIMESTAMP(6) - INTERVAL 1 DAY WHERE `+id+` = ?`, row)
+		},
 		Orphan: func(t *testing.T, d int) {
 			do(t, `UPDATE connectd_lease SET epoch = epoch + ? WHERE tbl = ?`, d, table)
 		},
 		Ledger: func(t *testing.T, d int) {
 			do(t, `UPDATE connectd_ledger SET count = count + ? WHERE tbl = ? LIMIT 1`, d, table)
+		},
+		Run: func(t *testing.T, seq int64, statements []string) {
+			conn, err := db.Conn(t.Context())
+			must(t, err)
+			defer conn.Close()
+			names := sourcetest.Documented(seq, cfg.Table, name(cfg, "order", "seq"), table, "")
+			for _, s := range statements {
+				_, err := conn.ExecContext(t.Context(), names.Replace(s))
+				must(t, err)
+			}
 		},
 		Silent: func(t *testing.T) { do(t, `DELETE FROM connectd_worker WHERE tbl = ?`, table) },
 	}

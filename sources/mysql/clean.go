@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/layout"
 )
 
 var _ core.Books = (*Source)(nil)
@@ -78,8 +79,8 @@ const surveySQL = `SELECT {order}, {state}, {deliveries}, CASE
 		WHEN {state} = 'published' THEN CASE WHEN {published_at} <> {epoch} THEN TIMESTAMPDIFF(MICROSECOND, {published_at}, {now}) END
 		WHEN {state} IN ('dead', 'skipped') THEN (SELECT TIMESTAMPDIFF(MICROSECOND, a.at, {now}) FROM {attempt} a
 			WHERE a.tbl = ? AND a.seq = {table}.{order} ORDER BY a.n DESC LIMIT 1) END,
-	CASE WHEN ? AND {state} = 'published' THEN COALESCE((SELECT 1 FROM (SELECT command_id connectd_command, status connectd_status FROM {receipt}) r
-		WHERE ` + sameCommand + ` AND connectd_status = 'done' LIMIT 1), 0) ELSE 0 END
+	CASE WHEN ? AND ` + layout.Owes + ` THEN COALESCE((SELECT 1 FROM (SELECT command_id connectd_command, status connectd_status FROM {receipt}) r
+		WHERE ` + sameCommand + ` AND connectd_status = 'done' LIMIT 1), 0) ELSE 1 END
 	FROM ` + bySeq + ` WHERE {order} > ? AND {order} <= ? ORDER BY {order} LIMIT ?`
 
 func (src *Source) survey(ctx context.Context, req core.CleanRequest) (core.Cleaned, map[int64]kind, error) {

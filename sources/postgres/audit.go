@@ -83,7 +83,7 @@ func cleanedEntries(entry int) string {
 func (src *Source) auditSQL(req core.AuditRequest) (layout.AuditSQL, error) {
 	entry := fmt.Sprint(layout.RowEntry)
 	if req.ReceiptWithin >= 0 {
-		entry = fmt.Sprintf(`CASE WHEN {state} = 'published' AND {published_at} < {now} - interval '%d microseconds' THEN %d ELSE %d END`, req.ReceiptWithin.Microseconds(), layout.LateEntry, layout.RowEntry)
+		entry = fmt.Sprintf(`CASE WHEN `+layout.Owes+` AND {published_at} < {now} - interval '%d microseconds' THEN %d ELSE %d END`, req.ReceiptWithin.Microseconds(), layout.LateEntry, layout.RowEntry)
 	}
 	q := layout.AuditSQL{
 		Rows:     `SELECT coalesce({id}::text, '(no id) row ' || {order})` + bytewise + entry + ` AS k FROM {table}`,

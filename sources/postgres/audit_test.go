@@ -47,11 +47,27 @@ func (o *appTable) vandal() *sourcetest.Vandal {
 		Mend: func(t *testing.T, row string) {
 			do(t, `UPDATE `+tbl+` SET `+state+` = 'pending' WHERE `+id+` = $1`, row)
 		},
+		Adopt: func(t *testing.T, row string) {
+			do(t, `UPDATE `+tbl+` SET `+state+` = 'published', `+name(o.cfg, "published_at", "published_at")+` = now() - interval '1 day' WHERE `+id+` = $1`, row)
+		},
 		Orphan: func(t *testing.T, d int) {
 			do(t, `UPDATE `+o.schema+`.connectd_lease SET epoch = epoch + $1 WHERE tbl = $2`, d, o.name)
 		},
 		Ledger: func(t *testing.T, d int) {
 			do(t, `UPDATE `+o.schema+`.connectd_ledger SET count = count + $1 WHERE (tbl, day, state, n) IN (SELECT tbl, day, state, n FROM `+o.schema+`.connectd_ledger WHERE tbl = $2 LIMIT 1)`, d, o.name)
+		},
+		Run: func(t *testing.T, seq int64, statements []string) {
+			conn, err := o.pool.Acquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Release()
+			names := sourcetest.Documented(seq, tbl, name(o.cfg, "order", "seq"), o.name, o.schema+".")
+			for _, s := range statements {
+				if _, err := conn.Exec(t.Context(), names.Replace(s)); err != nil {
+					t.Fatalf("%s: %v", names.Replace(s), err)
+				}
+			}
 		},
 		Silent: func(t *testing.T) { do(t, `DELETE FROM `+o.schema+`.connectd_worker WHERE tbl = $1`, o.name) },
 	}

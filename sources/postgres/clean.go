@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/layout"
 )
 
 var _ core.Books = (*Source)(nil)
@@ -76,9 +77,9 @@ const seen = `SELECT {order}::bigint, {state}, {deliveries}, CASE
 		WHEN {state} IN ('dead', 'skipped') THEN (SELECT (extract(epoch FROM {now} - connectd_at) * 1000000)::bigint
 			FROM (SELECT tbl AS connectd_tbl, seq AS connectd_seq, n AS connectd_n, at AS connectd_at FROM {connectd_attempt}) a
 			WHERE connectd_tbl = $1::text AND connectd_seq = {order} ORDER BY connectd_n DESC LIMIT 1) END,
-	CASE WHEN $5::boolean AND {state} = 'published' THEN coalesce((SELECT true
+	CASE WHEN $5::boolean AND ` + layout.Owes + ` THEN coalesce((SELECT true
 		FROM (SELECT command_id AS connectd_command, status AS connectd_status FROM {connectd_receipt}) r
-		WHERE connectd_command = {id}::text AND connectd_status = 'done' LIMIT 1), false) ELSE false END
+		WHERE connectd_command = {id}::text AND connectd_status = 'done' LIMIT 1), false) ELSE true END
 	FROM {table} WHERE {order} > $2::bigint AND {order} <= $3::bigint ORDER BY {order} LIMIT $4::bigint`
 
 func (src *Source) survey(ctx context.Context, req core.CleanRequest) (c core.Cleaned, due dueRows, err error) {

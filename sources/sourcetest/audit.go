@@ -1,7 +1,10 @@
 package sourcetest
 
 import (
+	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,10 +18,12 @@ var auditTests = []test{
 	{"cleaned rows are known by their receipts, else by count", auditCleaned},
 	{"a receipt of no command is found, and one of a cleaned command is none", auditReceipts},
 	{"a published row without a receipt is found when its time is over", auditCompletion},
+	{"a row that was published before connectd knew the table owes no receipt, to no audit and no cleaner", auditAdopted},
 	{"an id that is there twice is found, when its constraint was lost", auditTwice},
 	{"a command that is given again after its row was cleaned is found", auditBack},
 	{"what an audit reads is judged by the time at which it was so", auditSlow},
 	{"a lease without a live worker is found, and an inflight row without its lease", auditLeases},
+	{"an inflight row without its lease is mended by the next takeover, which marks its row", auditStray},
 	{"a row in an unknown state is found", auditStates},
 	{"the operator's SQL may hold anything, and its error is one", auditOperatorsSQL},
 	{"an audit ends in time", auditDeadline},
@@ -43,9 +48,12 @@ type Vandal struct {
 	Double func(t *testing.T, id string) // drops the id's unique constraint and inserts a row with the id once more
 	Damage func(t *testing.T, id string) // gives a row a state that there is not
 	Mend   func(t *testing.T, id string) // makes it pending again
+	Adopt  func(t *testing.T, id string) // makes it a row as init leaves one that had been published, a day ago
 	Orphan func(t *testing.T, d int)     // adds to the epochs of all leases
 	Ledger func(t *testing.T, d int)     // adds to the counts of the ledger
 	Silent func(t *testing.T)            // removes all heartbeats
+	// Run runs what docs/operating.md shows for row 42 of the table outbox, on this table's row, in one session.
+	Run func(t *testing.T, seq int64, statements []string)
 }
 
 // vandalised is a table with its vandal and a request.
@@ -93,6 +101,52 @@ func (w *worker) names(law core.Law, ids ...string) {
 	if b.Say == "" || b.Do == "" {
 		w.t.Errorf("%s does not say what is wrong and what to do: %+v", law.Name, b)
 	}
+}
+
+// advises wants what to do to begin so.
+func (w *worker) advises(law core.Law, do string) {
+	w.t.Helper()
+	for _, b := range law.Breaches {
+		if !strings.HasPrefix(b.Do, do) {
+			w.t.Errorf("%s says to do: %s; want: %s", law.Name, b.Do, do)
+		}
+	}
+}
+
+// remove deletes the last row with an id as the documentation shows.
+func (w *worker) remove(v *Vandal, id string) {
+	w.t.Helper()
+	page, err := os.ReadFile("../../docs/operating.md")
+	w.must(err)
+	_, after, _ := strings.Cut(string(page), "<!-- too many -->")
+	text, _, found := strings.Cut(after, "<!-- /too many -->")
+	text = strings.NewReplacer("```sql", "", "```", "").Replace(text)
+	if !found {
+		w.t.Fatal("the documentation does not show how")
+	}
+	rows, err := w.op.List(w.ctx, core.Filter{Limit: 100})
+	w.must(err)
+	var seq int64
+	for _, r := range rows {
+		if r.ID == id {
+			seq = max(seq, r.Seq)
+		}
+	}
+	var statements []string
+	for s := range strings.SplitSeq(text, ";") {
+		if s = strings.TrimSpace(s); s != "" {
+			statements = append(statements, s)
+		}
+	}
+	v.Run(w.t, seq, statements)
+}
+
+// Documented puts a table's names into what the documentation shows for row 42 of the table outbox. name is the table's as the
+// relay's tables have it, own what stands before connectd_.
+func Documented(seq int64, table, order, name, own string) *strings.Replacer {
+	n := strconv.FormatInt(seq, 10)
+	return strings.NewReplacer("FROM outbox WHERE seq = 42", "FROM "+table+" WHERE "+order+" = "+n, "seq = 42", "seq = "+n,
+		"'outbox'", "'"+strings.ReplaceAll(name, "'", "''")+"'", "connectd_", own+"connectd_")
 }
 
 func (w *worker) figure(law core.Law, name string, count int64) {
@@ -156,6 +210,10 @@ func auditEvents(t *testing.T, h Harness) {
 	laws = w.audit(req, core.LawEvents, core.LawOrigin)
 	w.names(laws[core.LawEvents], "cmd-a")
 	w.names(laws[core.LawOrigin], "cmd-b")
+	req.Events.Command = "concat('wrong-', id)"
+	laws = w.audit(req, core.LawEvents, core.LawOrigin)
+	w.advises(laws[core.LawEvents], "look at audit.events first")
+	w.advises(laws[core.LawOrigin], "look at audit.events first")
 	req.Events.Command = "NULL"
 	laws = w.audit(req, core.LawEvents, core.LawOrigin)
 	w.names(laws[core.LawEvents], "(none) of event a", "(none) of event b")
@@ -186,14 +244,18 @@ func auditCleaned(t *testing.T, h Harness) {
 	w.until("the rows to be cleaned", func() bool { w.clean(r); return len(w.left()) == 1 })
 	laws := w.audit(req)
 	w.figure(laws[core.LawConservation], "cleaned", 3)
-	w.figure(laws[core.LawEvents], "without a row", 2)
+	w.figure(laws[core.LawEvents], "cleaned ids kept", 1)
+	w.figure(laws[core.LawEvents], "events with neither", 2)
 	v.Ledger(t, -1)
 	laws = w.audit(req, core.LawEvents, core.LawConservation)
 	w.names(laws[core.LawEvents], "b", "c")
+	w.advises(laws[core.LawEvents], "DO NOT insert commands for all of these") // one of them was carried out
 	v.Ledger(t, 1)
 	w.audit(req)
 	v.Delete(t, "d")
-	w.names(w.audit(req, core.LawEvents, core.LawConservation)[core.LawEvents], "b", "c", "d")
+	laws = w.audit(req, core.LawEvents, core.LawConservation)
+	w.names(laws[core.LawEvents], "b", "c", "d")
+	w.advises(laws[core.LawEvents], "DO NOT insert commands for all of these")
 }
 
 func auditReceipts(t *testing.T, h Harness) {
@@ -231,13 +293,33 @@ func auditCompletion(t *testing.T, h Harness) {
 	w.audit(req)
 }
 
+func auditAdopted(t *testing.T, h Harness) {
+	table, w, v, req := vandalised(t, h, keyed("k", "a", "b")...)
+	v.Events(t, "a", "b")
+	v.Adopt(t, "a")
+	w.publish("b")
+	req.ReceiptWithin = time.Hour
+	w.audit(req)
+	r := keepAll
+	r.RequireReceipt, r.Published = true, 48*time.Hour
+	w.clean(r)
+	wantRows(t, table, w, map[core.State]int{}, "a", "b")
+	r.Published = 0
+	w.clean(r)
+	wantRows(t, table, w, map[core.State]int{core.Published: 1}, "b")
+	w.audit(req)
+}
+
 func auditTwice(t *testing.T, h Harness) {
 	_, w, v, req := vandalised(t, h, keyed("k", "a", "b")...)
 	v.Events(t, "a", "b")
 	w.audit(req)
 	v.Double(t, "b")
-	laws := w.audit(req, core.LawIdentity)
+	laws := w.audit(req, core.LawEvents, core.LawIdentity)
 	w.names(laws[core.LawIdentity], "b")
+	w.names(laws[core.LawEvents], "b")
+	w.remove(v, "b")
+	w.audit(req)
 	v.Delete(t, "b")
 	w.names(w.audit(req, core.LawEvents, core.LawConservation)[core.LawEvents], "b")
 }
@@ -252,7 +334,11 @@ func auditBack(t *testing.T, h Harness) {
 	w.until("the rows to be cleaned", func() bool { w.clean(r); return len(w.left()) == 0 })
 	w.audit(req)
 	table.Insert(t, keyed("k", "a")...)
-	w.names(w.audit(req, core.LawIdentity)[core.LawIdentity], "a")
+	laws := w.audit(req, core.LawEvents, core.LawIdentity)
+	w.names(laws[core.LawIdentity], "a")
+	w.names(laws[core.LawEvents], "a")
+	w.remove(v, "a")
+	w.audit(req)
 }
 
 // auditSlow lets so much time pass while an audit reads that a lease runs out and a receipt would be late.
@@ -310,6 +396,23 @@ func auditLeases(t *testing.T, h Harness) {
 	}
 }
 
+func auditStray(t *testing.T, h Harness) {
+	table, w, v, req := vandalised(t, h, keyed("k", "a")...)
+	v.Events(t, "a")
+	row := w.row("a")
+	w.announce(7, row)
+	w.expire()
+	v.Orphan(t, 1)
+	w.audit(req, core.LawLeases)
+	two := join(t, table, "two")
+	if _, marked := two.takeOver(false)[row.Record.Seq]; !marked {
+		t.Error("the row is not known as one that may have been sent")
+	}
+	_, err := two.src.Heartbeat(two.ctx, two.owner, nil, long)
+	two.must(err)
+	two.audit(req)
+}
+
 func auditStates(t *testing.T, h Harness) {
 	_, w, v, req := vandalised(t, h, keyed("k", "a", "b")...)
 	v.Events(t, "a", "b")
@@ -322,13 +425,29 @@ func auditStates(t *testing.T, h Harness) {
 func auditOperatorsSQL(t *testing.T, h Harness) {
 	_, w, v, req := vandalised(t, h, keyed("k", "a")...)
 	v.Events(t, "a")
-	for _, wrong := range []string{"no_such_column", "id) FROM nowhere"} {
-		req.Events.Command = wrong
-		if a, err := w.src.(core.Auditor).Audit(w.ctx, req); err == nil {
-			t.Errorf("the command %s: %+v", wrong, a)
+	right := *req.Events
+	wrong := func(what string, change func(e *core.Events)) {
+		t.Helper()
+		e := right
+		change(&e)
+		req := req
+		req.Events = &e
+		for _, req.Dry = range []bool{true, false} {
+			if a, err := w.src.(core.Auditor).Audit(w.ctx, req); err == nil || !strings.Contains(err.Error(), "audit.events") {
+				t.Errorf("a wrong %s (dry: %v): %+v, %v", what, req.Dry, a, err)
+			}
 		}
 	}
-	req.Events.Command = "id"
+	wrong("command", func(e *core.Events) { e.Command = "no_such_column" })
+	wrong("command", func(e *core.Events) { e.Command = "id) FROM nowhere" })
+	wrong("where", func(e *core.Events) { e.Where = "no_such_column = 1" })
+	wrong("table", func(e *core.Events) { e.Table += "2" })
+	wrong("join", func(e *core.Events) { e.Command, e.Join = "", "no_such_column" })
+	req.Dry = true
+	a, err := w.src.(core.Auditor).Audit(w.ctx, req)
+	w.must(err)
+	want(t, "laws of a dry audit", len(a.Laws), 0)
+	req.Dry = false
 	for _, comment := range []string{"1 = 1 -- everything", "id <> '?' AND id <> '$1' AND id <> ';'"} {
 		req.Events.Where = comment
 		w.audit(req)

@@ -85,7 +85,7 @@ func cleanedEntries(entry int) string {
 func (src *Source) auditSQL(req core.AuditRequest, now string) layout.AuditSQL {
 	entry := fmt.Sprint(layout.RowEntry)
 	if req.ReceiptWithin >= 0 {
-		entry = fmt.Sprintf(`CASE WHEN {state} = 'published' AND typeof({published_at}) = 'integer' AND {published_at} < {now} - %d THEN %d ELSE %d END`,
+		entry = fmt.Sprintf(`CASE WHEN `+layout.Owes+` AND typeof({published_at}) = 'integer' AND {published_at} < {now} - %d THEN %d ELSE %d END`,
 			req.ReceiptWithin.Milliseconds(), layout.LateEntry, layout.RowEntry)
 	}
 	q := layout.AuditSQL{

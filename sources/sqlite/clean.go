@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/layout"
 )
 
 var _ core.Books = (*Source)(nil)
@@ -67,8 +68,8 @@ const surveySQL = `SELECT {order}, {state}, CAST({deliveries} AS INTEGER), CASE
 		WHEN {state} = 'published' THEN CASE typeof({published_at}) WHEN 'integer' THEN {now} - {published_at} END
 		WHEN {state} IN ('dead', 'skipped') THEN (SELECT {now} - connectd_at FROM (SELECT tbl AS connectd_tbl, seq AS connectd_seq, n AS connectd_n, at AS connectd_at FROM connectd_attempt) a
 			WHERE connectd_tbl = ?1 AND connectd_seq = {order} ORDER BY connectd_n DESC LIMIT 1) END,
-	CASE WHEN ?5 AND {state} = 'published' THEN EXISTS (SELECT 1 FROM (SELECT command_id AS connectd_command, status AS connectd_status FROM connectd_receipt) r
-		WHERE connectd_command = CAST({id} AS TEXT) AND connectd_status = 'done') ELSE 0 END
+	CASE WHEN ?5 AND ` + layout.Owes + ` THEN EXISTS (SELECT 1 FROM (SELECT command_id AS connectd_command, status AS connectd_status FROM connectd_receipt) r
+		WHERE connectd_command = CAST({id} AS TEXT) AND connectd_status = 'done') ELSE 1 END
 	FROM {rows} WHERE {order} > ?2 AND {order} <= ?3 ORDER BY {order} LIMIT ?4`
 
 func (src *Source) survey(ctx context.Context, req core.CleanRequest) (core.Cleaned, map[kind][]int64, error) {

@@ -21,10 +21,13 @@ type auditing struct {
 	running bool
 	last    *core.Audit
 	failed  string // why the last one came to no result
+	// fruitless: audits were tried, and none came to a result. Begun is when this daemon began.
+	fruitless bool
+	begun     time.Time
 }
 
 func newAuditing(slot chan struct{}) *auditing {
-	return &auditing{slot: slot, ask: make(chan struct{}, 1)}
+	return &auditing{slot: slot, ask: make(chan struct{}, 1), begun: time.Now()}
 }
 
 // firstAudit is when a daemon that just started audits by itself: one that is started anew each day would else never do.
@@ -114,8 +117,11 @@ func (a *auditing) set(running bool, result *core.Audit, failed string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.running, a.failed = running, failed
-	if result != nil {
-		a.last = result
+	switch {
+	case result != nil:
+		a.last, a.fruitless = result, false
+	case failed != "" && a.last == nil:
+		a.fruitless = true
 	}
 }
 
@@ -123,7 +129,14 @@ func (a *auditing) set(running bool, result *core.Audit, failed string) {
 func (a *auditing) forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.last = nil
+	a.last, a.fruitless = nil, false
+}
+
+// without says that audits were tried in vain, and since when there is no result.
+func (a *auditing) without() (fruitless bool, since time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.fruitless, a.begun
 }
 
 // want asks for an audit unless one is running or wanted.
@@ -232,9 +245,9 @@ func newAuditGauges(audits func() []audited) *auditGauges {
 	}
 	return &auditGauges{
 		audits:   audits,
-		ok:       desc("ok", "1 when the books balanced in this daemon's last audit; absent before it."),
+		ok:       desc("ok", "1 when the books balanced in this daemon's last audit, 0 also when none came to a result; absent before the first."),
 		findings: desc("findings", "Findings of this daemon's last audit."),
-		age:      desc("age_seconds", "Age of this daemon's last audit that came to a result."),
+		age:      desc("age_seconds", "Age of this daemon's last audit that came to a result; when none did, of the daemon."),
 	}
 }
 
@@ -249,11 +262,15 @@ func (g *auditGauges) Describe(ch chan<- *prometheus.Desc) {
 func (g *auditGauges) Collect(ch chan<- prometheus.Metric) {
 	for _, a := range g.audits() {
 		last, _, _ := a.state()
-		if last == nil {
-			continue
-		}
 		gauge := func(d *prometheus.Desc, v float64) {
 			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, a.connector)
+		}
+		if last == nil {
+			if fruitless, since := a.without(); fruitless {
+				gauge(g.ok, 0)
+				gauge(g.age, time.Since(since).Seconds())
+			}
+			continue
 		}
 		gauge(g.ok, number(last.OK()))
 		gauge(g.findings, float64(last.Findings()))

@@ -80,6 +80,36 @@ func TestAnAuditIsAskedForOverHTTP(t *testing.T) {
 	})
 }
 
+// An audit that can never run is an alarm too: it is not ok, and its age grows from the daemon's beginning.
+func TestAuditsInVainAreAnAlarm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig("orders")
+		r.AuditEvery = time.Hour
+		wrong := errors.New("no such column")
+		r.audit = func(context.Context, core.AuditRequest) (core.Audit, error) { return core.Audit{At: time.Now()}, wrong }
+		runners, _, stop := start(t, nil, r)
+		s := testServer("")
+		s.registry.MustRegister(newAuditGauges(func() []audited { return auditsOf(runners) }))
+		time.Sleep(time.Minute)
+		if got := gathered(t, s.registry); len(got) != 0 {
+			t.Errorf("before the first audit: %v", got)
+		}
+		time.Sleep(29 * time.Minute)
+		got := gathered(t, s.registry)
+		if ok, is := got["connectd_audit_ok"]; !is || ok != 0 || got["connectd_audit_age_seconds"] != 1800 {
+			t.Errorf("after an audit in vain: %v", got)
+		}
+		wrong = nil
+		time.Sleep(time.Hour)
+		if got := gathered(t, s.registry); got["connectd_audit_ok"] != 1 || got["connectd_audit_age_seconds"] > 3600 {
+			t.Errorf("after a result: %v", got)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func gathered(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
