@@ -12,7 +12,8 @@ import (
 
 // Receipt is a consumer's word that it has done what a command says, or failed at it. It comes from the consumer itself
 // or with a sink's outcome (Outcome.Completed). There is one for each command
-// and consumer. The first that is done is final; a failed one may be replaced, and is no completion.
+// and consumer. The first that is done is final; any other is no completion. One that is done takes the place of any other,
+// one that failed only that of another that failed.
 type Receipt struct {
 	Command  string // the row's id
 	Consumer string // may be empty
@@ -25,15 +26,23 @@ type Receipt struct {
 	Row RowPlace
 }
 
-// ReceiptStatus is done or failed. An application that writes receipts with SQL may write something else, which is no
-// completion.
+// ReceiptStatus is what a receipt says. Whoever saves one says done or failed. Tables that are older than their check of
+// this column may have other texts, which are no completion.
 type ReceiptStatus string
 
 // The statuses of a receipt.
 const (
 	ReceiptDone   ReceiptStatus = "done"
 	ReceiptFailed ReceiptStatus = "failed"
+	// ReceiptStarted is left by an effect that ended its transaction itself (package inbox): nobody knows how much of it
+	// there is, and the command must not be run again until a person has looked.
+	ReceiptStarted ReceiptStatus = "started"
 )
+
+// Replaces says whether the receipt takes the place of one with that status.
+func (r Receipt) Replaces(status ReceiptStatus) bool {
+	return status != ReceiptDone && (r.Status == ReceiptDone || status == ReceiptFailed)
+}
 
 // RowPlace is where the row of a receipt is.
 type RowPlace string
@@ -164,6 +173,21 @@ func ReceiptCommands(list []Receipt) []string {
 // NoSuchRow is why a receipt is unknown.
 const NoSuchRow = "no outbox table of the database has a row with this id: none was ever there, or it was cleaned before a receipt came"
 
+// takenForAnother is why a receipt is refused by a table whose text is compared without the blanks at its end, and which is
+// older than its check that no name ends so.
+const takenForAnother = "the database has a receipt whose command or consumer differs only in blanks at its end, and takes this one for it: delete that one"
+
+// whyNot says why a receipt that the call did not write is no repeat.
+func whyNot(stored Receipt, there bool) string {
+	switch {
+	case !there:
+		return takenForAnother
+	case stored.Status != ReceiptDone:
+		return fmt.Sprintf("there is a receipt with the status %.40q, whose place only done takes: see how much of the command was done, then send done, or delete that receipt", stored.Status)
+	}
+	return ""
+}
+
 // Answers gives the answer to each receipt of the call. stored are the receipts as the database has them now, written
 // those that this call wrote.
 func (c *ReceiptCall) Answers(stored map[ReceiptKey]Receipt, written map[ReceiptKey]bool) []ReceiptResult {
@@ -175,7 +199,12 @@ func (c *ReceiptCall) Answers(stored map[ReceiptKey]Receipt, written map[Receipt
 			continue
 		}
 		key := r.Key()
-		a := ReceiptResult{Answer: ReceiptStored, Receipt: stored[key]}
+		is, there := stored[key]
+		if why := whyNot(is, there); why != "" && !written[key] {
+			results[i] = ReceiptResult{Answer: ReceiptRefused, Receipt: r, Why: why}
+			continue
+		}
+		a := ReceiptResult{Answer: ReceiptStored, Receipt: is}
 		if !written[key] || done[key] {
 			a.Answer = ReceiptRepeated
 		}

@@ -400,9 +400,24 @@ func (w world) breakTransaction(t *testing.T, exec executor) {
 	}
 }
 
+// unchecked writes what the table refuses that init makes now, and one that an older init made has.
+func (w world) unchecked(t *testing.T, statement string) {
+	t.Helper()
+	const check = "a receipt is done, failed or started"
+	switch w.Dialect {
+	case "postgres":
+		w.Exec(t, `ALTER TABLE connectd_receipt DROP CONSTRAINT "`+check+`"`, statement)
+	case "mysql":
+		w.Exec(t, "ALTER TABLE connectd_receipt DROP CONSTRAINT `"+check+"`", statement)
+	default:
+		w.DB.SetMaxOpenConns(1) // the setting is a connection's
+		w.Exec(t, "PRAGMA ignore_check_constraints = ON", statement)
+	}
+}
+
 func TestStrangeStatus(t *testing.T) {
 	eachWorld(t, func(t *testing.T, w world) {
-		w.Exec(t, "INSERT INTO connectd_receipt (command_id, consumer, status) VALUES ('a', 'billing', 'DONE'), ('b', 'billing', 'done')")
+		w.unchecked(t, "INSERT INTO connectd_receipt (command_id, consumer, status) VALUES ('a', 'billing', 'DONE'), ('b', 'billing', 'done')")
 		if _, err := w.do(t.Context(), w.in(t, "billing"), "a", never(t)); err == nil || !strings.Contains(err.Error(), `its receipt has status "DONE", which is neither done nor failed`) {
 			t.Error(err)
 		}

@@ -145,7 +145,7 @@ func (s *Source) SaveReceipts(ctx context.Context, list []core.Receipt) ([]core.
 			s.receipts[r.Command] = map[string]core.Receipt{}
 		}
 		of := s.receipts[r.Command]
-		if of[r.Consumer].Status != core.ReceiptDone {
+		if is, there := of[r.Consumer]; !there || r.Replaces(is.Status) {
 			r.At, written[r.Key()] = s.now().UTC(), true
 			of[r.Consumer] = r
 		}

@@ -3,6 +3,7 @@ package mysql_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -136,12 +137,81 @@ func TestReceiptsOfTypedIDs(t *testing.T) {
 	})
 }
 
+// Tables that are older than the checks are so.
+const (
+	unchecked = "ALTER TABLE connectd_receipt DROP CONSTRAINT `a receipt is done, failed or started`"
+	unblanked = "ALTER TABLE connectd_receipt DROP CONSTRAINT `command_id and consumer do not end with a blank`"
+)
+
+// What SQL writes and nobody would take for done or failed, or for this command's, stays out.
+func TestReceiptsThatCountForNothingAreRefused(t *testing.T) {
+	onServers(t, func(t *testing.T, srv server) {
+		cfg, _ := srv.published(t, 1)
+		db := open(t, cfg.DSN)
+		for _, c := range []struct{ command, consumer, status, why string }{
+			{"a", "b", "DONE", "a receipt is done, failed or started"}, {"a", "b", "done ", "a receipt is done, failed or started"},
+			{"a", "b", "completed", "a receipt is done, failed or started"}, {"a", "b", "", "a receipt is done, failed or started"},
+			{"a ", "b", "done", "do not end with a blank"}, {"a", "b ", "done", "do not end with a blank"}, {"a", " ", "done", "do not end with a blank"},
+			{" a b", "", "done", ""}, {"a", "b", "failed", ""}, {"b", "b", "started", ""},
+		} {
+			_, err := db.Exec(`INSERT INTO connectd_receipt (command_id, consumer, status) VALUES (?, ?, ?)`, c.command, c.consumer, c.status)
+			if c.why == "" && err != nil || c.why != "" && (err == nil || !strings.Contains(err.Error(), c.why)) {
+				t.Errorf("%+v: %v", c, err)
+			}
+		}
+	})
+}
+
+// A row whose id can have no receipt is published without the one that came with its outcome, and so are the others with it.
+func TestARowThatCanHaveNoReceiptIsPublished(t *testing.T) {
+	onServers(t, func(t *testing.T, srv server) {
+		cfg, src := srv.one(t)
+		lease := acquired(t, src, "one")[0]
+		srv.execute(t, cfg, `INSERT INTO outbox (id, payload) VALUES ('a ', 'x'), ('b', 'x')`)
+		settle := func(seq int64) core.Settlement {
+			return core.Settlement{Seq: seq, State: core.Published, Receipt: "orders"}
+		}
+		must(t, src.Step(t.Context(), "one", []core.Change{{Lease: lease, Settle: []core.Settlement{settle(1), settle(2)}}}))
+		for id, receipts := range map[string]int{"a ": 0, "b": 1} {
+			list, err := src.Receipts(t.Context(), core.ReceiptFilter{Command: id})
+			if got := state(t, src, id); got != core.Published || err != nil || len(list) != receipts {
+				t.Errorf("%q is %s with receipts %+v, %v", id, got, list, err)
+			}
+		}
+	})
+}
+
+// In a table that is older than the checks, a receipt of a name with a blank at its end is not changed, nor given for another's.
+func TestAReceiptWithABlankAtItsEndIsNotAnothers(t *testing.T) {
+	onServers(t, func(t *testing.T, srv server) {
+		cfg, src := srv.published(t, 1)
+		srv.execute(t, cfg, unchecked, unblanked,
+			`INSERT INTO connectd_receipt (command_id, consumer, status) VALUES ('cmd-1 ', 'b', 'done'), ('cmd-2 ', 'b', 'failed'), ('cmd-3', 'b ', 'failed'), ('cmd-4', 'b', 'completed')`)
+		var list []core.Receipt
+		for _, id := range []string{"cmd-1", "cmd-2", "cmd-3", "cmd-4", "cmd-5"} {
+			list = append(list, core.Receipt{Command: id, Consumer: "b", Status: core.ReceiptDone})
+		}
+		results, err := src.SaveReceipts(t.Context(), list)
+		must(t, err)
+		for i, r := range results {
+			if (r.Answer == core.ReceiptRefused) != (i < 3) || (r.Why == "") || r.Receipt.Key() != list[i].Key() || r.Receipt.Status != core.ReceiptDone {
+				t.Errorf("%q: %+v", list[i].Command, r)
+			}
+		}
+		var n int
+		must(t, open(t, cfg.DSN).QueryRow(`SELECT COUNT(*) FROM connectd_receipt WHERE LENGTH(command_id) + LENGTH(consumer) = 7 AND (status LIKE 'failed' OR command_id LIKE 'cmd-1 ')`).Scan(&n))
+		if n != 3 {
+			t.Errorf("%d of the 3 receipts are as they were", n)
+		}
+	})
+}
+
 // The server takes text for equal that differs in spaces at its end; a consumer does not.
 func TestAReceiptIsForTheSameBytes(t *testing.T) {
 	onServers(t, func(t *testing.T, srv server) {
 		cfg, src := srv.published(t, 1)
 		db := open(t, cfg.DSN)
-		for _, text := range []string{`UPDATE outbox SET id = 'cmd '`, `INSERT INTO connectd_receipt (command_id) VALUES ('cmd')`} {
+		for _, text := range []string{unchecked, unblanked, `UPDATE outbox SET id = 'cmd '`, `INSERT INTO connectd_receipt (command_id) VALUES ('cmd')`} {
 			_, err := db.Exec(text)
 			must(t, err)
 		}

@@ -59,7 +59,12 @@ func fits(r core.Receipt) error {
 	return nil
 }
 
-// saveSome writes receipts of which none is there that is done. A receipt that was written is marked by its time, which
+// stays says that the receipt that is there stays. The server takes names for equal that differ in blanks at their end, in
+// tables that are older than their check of that: such a receipt is another one. LIKE compares to the letter.
+const stays = `status LIKE 'done' OR NOT status LIKE 'failed' AND VALUES(status) = 'failed'
+	OR LENGTH(command_id) <> LENGTH(VALUES(command_id)) OR LENGTH(consumer) <> LENGTH(VALUES(consumer))`
+
+// saveSome writes receipts whose place none has that stays. A receipt that was written is marked by its time, which
 // it gets when it is known which they are: no server says which rows of a statement were.
 func (src *Source) saveSome(ctx context.Context, tx *sql.Tx, some []core.Receipt, written map[core.ReceiptKey]bool) error {
 	var args []any
@@ -68,7 +73,7 @@ func (src *Source) saveSome(ctx context.Context, tx *sql.Tx, some []core.Receipt
 	}
 	values := strings.Repeat(", (?, ?, ?, ?, {epoch})", len(some))[2:]
 	_, err := tx.ExecContext(ctx, src.text.fill(`INSERT INTO {receipt} (command_id, consumer, status, result_ref, at) VALUES `+values+`
-		ON DUPLICATE KEY UPDATE result_ref = IF(status = 'done', result_ref, VALUES(result_ref)), at = IF(status = 'done', at, {epoch}), status = IF(status = 'done', status, VALUES(status))`), args...)
+		ON DUPLICATE KEY UPDATE result_ref = IF(`+stays+`, result_ref, VALUES(result_ref)), at = IF(`+stays+`, at, {epoch}), status = IF(`+stays+`, status, VALUES(status))`), args...)
 	if err != nil {
 		return err
 	}

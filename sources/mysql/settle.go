@@ -71,16 +71,18 @@ func (t texts) remove(g same, seqs []int64) string {
 	return t.fill(`DELETE {table} FROM ` + bySeq + g.rows(seqs))
 }
 
+const hasReceipts = ` AND ` + command + ` NOT LIKE '% '`
+
 // complete locks the rows, so that those that get a receipt are those that are settled next. (INSERT IGNORE would swallow
-// other errors too.)
+// other errors too.) An id that ends with a blank has no receipts.
 func (t texts) complete(g same, seqs []int64) string {
-	return t.fill(`INSERT INTO {receipt} (command_id, consumer) SELECT ` + command + `, ? FROM ` + bySeq + g.rows(seqs) + ` FOR UPDATE
+	return t.fill(`INSERT INTO {receipt} (command_id, consumer) SELECT ` + command + `, ? FROM ` + bySeq + g.rows(seqs) + hasReceipts + ` FOR UPDATE
 		ON DUPLICATE KEY UPDATE {receipt}.command_id = {receipt}.command_id`)
 }
 
 // keepIDs is for rows that are deleted.
 func (t texts) keepIDs(g same, seqs []int64) string {
-	return t.fill(`INSERT INTO {cleaned} (tbl, command_id, at) SELECT {tbl}, ` + command + `, {now} FROM ` + bySeq + g.rows(seqs) + `
+	return t.fill(`INSERT INTO {cleaned} (tbl, command_id, at) SELECT {tbl}, ` + command + `, {now} FROM ` + bySeq + g.rows(seqs) + hasReceipts + `
 		ON DUPLICATE KEY UPDATE {cleaned}.at = {now}`)
 }
 

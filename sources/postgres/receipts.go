@@ -32,7 +32,7 @@ func (src *Source) SaveReceipts(ctx context.Context, list []core.Receipt) ([]cor
 	}
 	text := src.text.fill(`INSERT INTO {connectd_receipt} AS r (command_id, consumer, status, result_ref)
 		SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) u (command_id, consumer, status, result_ref)
-		ON CONFLICT (command_id, consumer) DO UPDATE SET status = excluded.status, result_ref = excluded.result_ref, at = {now} WHERE r.status <> 'done'
+		ON CONFLICT (command_id, consumer) DO UPDATE SET status = excluded.status, result_ref = excluded.result_ref, at = {now} WHERE r.status = 'failed' OR r.status <> 'done' AND excluded.status = 'done'
 		RETURNING command_id, consumer`)
 	stored, written := map[core.ReceiptKey]core.Receipt{}, map[core.ReceiptKey]bool{}
 	if len(call.Write) == 0 {

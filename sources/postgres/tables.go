@@ -150,7 +150,7 @@ func (s *schema) relayTables() []object {
 			"the history of failed attempts and of operators' changes"},
 		{"table", "connectd_revision", "tbl text NOT NULL, seq bigint NOT NULL, n integer NOT NULL, at timestamp with time zone NOT NULL, by text NOT NULL, why text NOT NULL, payload bytea, headers text, PRIMARY KEY (tbl, seq, n))",
 			"what rows were before people edited them"},
-		{"table", "connectd_receipt", "command_id text NOT NULL, consumer text NOT NULL DEFAULT '', status text NOT NULL DEFAULT 'done', result_ref text, at timestamp with time zone NOT NULL DEFAULT clock_timestamp(), PRIMARY KEY (command_id, consumer))",
+		{"table", "connectd_receipt", "command_id text NOT NULL, consumer text NOT NULL DEFAULT '', status text NOT NULL DEFAULT 'done', result_ref text, at timestamp with time zone NOT NULL DEFAULT clock_timestamp(), PRIMARY KEY (command_id, consumer), CONSTRAINT \"a receipt is done, failed or started\" CHECK (status IN ('done', 'failed', 'started')))",
 			"consumers' proofs that a command was completed"},
 		{"table", "connectd_cleaned", "tbl text NOT NULL, command_id text NOT NULL, at timestamp with time zone NOT NULL, PRIMARY KEY (tbl, command_id))",
 			"the ids of cleaned rows that have a receipt, as long as they have one"},

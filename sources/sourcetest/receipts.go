@@ -14,6 +14,7 @@ import (
 var receiptTests = []test{
 	{"a receipt is stored once, and a repeat is answered with the first", receiptRepeated},
 	{"a failed receipt may be replaced, a done one never", receiptReplaced},
+	{"a started receipt is replaced by one that is done, and by no other", receiptStarted},
 	{"what comes twice in one call is one receipt", receiptFolded},
 	{"consumers have receipts of their own", receiptConsumers},
 	{"what cannot be stored is refused, and the others are stored", receiptRefused},
@@ -95,6 +96,32 @@ func receiptReplaced(t *testing.T, h Harness) {
 		want(t, "answer", w.save(core.Receipt{Command: "a", Status: c.status, ResultRef: c.ref})[0].Answer, c.answer)
 		wantStored(t, w, "a", c.stored)
 	}
+}
+
+// A started receipt keeps package inbox from running the command again; a failed one would let it.
+func receiptStarted(t *testing.T, h Harness) {
+	table, w := startAlone(t, h, keyed("k", "a", "b")...)
+	if table.Receipt == nil {
+		t.Log("not tested: a consumer's receipt by SQL")
+		return
+	}
+	for _, id := range []string{"a", "b"} {
+		table.Receipt(t, id, core.Receipt{Consumer: "x", Status: core.ReceiptStarted, ResultRef: "token"})
+	}
+	failed := core.Receipt{Command: "a", Consumer: "x", Status: core.ReceiptFailed, ResultRef: "no"}
+	got := w.save(failed, core.Receipt{Command: "b", Consumer: "x", Status: core.ReceiptFailed}, core.Receipt{Command: "a", Consumer: "y", Status: core.ReceiptFailed})
+	want(t, "answers", answers(got), "refused refused stored")
+	want(t, "what was refused", got[0].Receipt, failed)
+	if !strings.Contains(got[0].Why, `"started"`) {
+		t.Errorf("the reason is %q", got[0].Why)
+	}
+	wantStored(t, w, "a", "x started token there", "y failed  there")
+	want(t, "answer", w.save(core.Receipt{Command: "a", Consumer: "x", Status: core.ReceiptDone})[0].Answer, core.ReceiptStored)
+	wantStored(t, w, "a", "x done  there", "y failed  there")
+	// Both in one call: the one that is done counts.
+	got = w.save(core.Receipt{Command: "b", Consumer: "x", Status: core.ReceiptFailed}, core.Receipt{Command: "b", Consumer: "x", Status: core.ReceiptDone, ResultRef: "yes"})
+	want(t, "answers", answers(got), "stored stored")
+	wantStored(t, w, "b", "x done yes there")
 }
 
 // PostgreSQL refuses a statement that would write one row twice, and with it all others:

@@ -62,6 +62,18 @@ func TestAReceiptInBytesIsRefused(t *testing.T) {
 	}
 }
 
+func TestAReceiptOfAnotherStatusIsRefused(t *testing.T) {
+	cfg := sqlite.Config{Path: file(t), Table: "outbox"}
+	initialise(t, cfg)
+	db := application(t, cfg.Path)
+	for status, fits := range map[string]bool{"done": true, "failed": true, "started": true, "DONE": false, "done ": false, "completed": false, "": false} {
+		_, err := db.Exec(`INSERT INTO connectd_receipt (command_id, status) VALUES (?, ?)`, "cmd of "+status, status)
+		if fits != (err == nil) || err != nil && !strings.Contains(err.Error(), "a receipt is done, failed or started") {
+			t.Errorf("%q: the error is %v", status, err)
+		}
+	}
+}
+
 // A trigger of the application's that keeps a row keeps it in the books too.
 func TestARowThatATriggerKeepsIsNotCleaned(t *testing.T) {
 	cfg := sqlite.Config{Path: file(t), Table: "outbox"}

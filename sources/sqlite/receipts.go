@@ -30,7 +30,7 @@ func (src *Source) SaveReceipts(ctx context.Context, list []core.Receipt) ([]cor
 	err := src.transact(ctx, "save receipts", func(tx *sql.Tx) error {
 		for _, r := range call.Write {
 			res, err := tx.ExecContext(ctx, `INSERT INTO connectd_receipt (command_id, consumer, status, result_ref, at) VALUES (?, ?, ?, nullif(?, ''), `+nowMS+`)
-				ON CONFLICT DO UPDATE SET status = excluded.status, result_ref = excluded.result_ref, at = excluded.at WHERE status <> 'done'`,
+				ON CONFLICT DO UPDATE SET status = excluded.status, result_ref = excluded.result_ref, at = excluded.at WHERE status = 'failed' OR status <> 'done' AND excluded.status = 'done'`,
 				r.Command, r.Consumer, string(r.Status), r.ResultRef)
 			if err != nil {
 				return err

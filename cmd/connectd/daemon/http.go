@@ -8,8 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +21,8 @@ import (
 	"golang.org/x/net/netutil"
 
 	"github.com/connectd/connectd/cmd/connectd/rowwork"
+	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/settings"
 )
 
 // maxHeader bounds a request's header in bytes.
@@ -30,7 +35,7 @@ const index = `connectd
   /metrics   for Prometheus
 
   POST /api/v1/receipts                        consumers' receipts, one or many
-  GET  /api/v1/receipts?connector=&command=    what is stored
+  GET  /api/v1/receipts?connector=&command=&after=&after_consumer=&limit=
 
   GET  /api/v1/rows?connector=&state=&key=&type=&reason=&older=&newer=&after=&limit=
   GET  /api/v1/rows/row?connector=&id=         one row, with payload and history
@@ -72,22 +77,23 @@ func (s *server) handler() http.Handler {
 func (s *server) api(mux *http.ServeMux) {
 	type route struct {
 		method, path string
+		parameters   []string
 		handle       http.HandlerFunc
 	}
 	routes := []route{
-		{"POST", "/api/v1/receipts", s.postReceipts},
-		{"GET", "/api/v1/receipts", s.getReceipts},
-		{"POST", "/api/v1/audit", s.postAudit},
-		{"GET", "/api/v1/audit", s.getAudit},
-		{"GET", "/api/v1/rows", s.getRows},
-		{"GET", "/api/v1/rows/row", s.getRow},
+		{"POST", "/api/v1/receipts", nil, s.postReceipts},
+		{"GET", "/api/v1/receipts", []string{"connector", "command", "limit", "after", "after_consumer"}, s.getReceipts},
+		{"POST", "/api/v1/audit", []string{"connector"}, s.postAudit},
+		{"GET", "/api/v1/audit", []string{"connector"}, s.getAudit},
+		{"GET", "/api/v1/rows", append([]string{"connector", "limit", "after"}, rowwork.FilterNames()...), s.getRows},
+		{"GET", "/api/v1/rows/row", []string{"connector", "id"}, s.getRow},
 	}
 	for _, verb := range rowwork.Verbs() {
-		routes = append(routes, route{"POST", "/api/v1/rows/" + string(verb), func(w http.ResponseWriter, r *http.Request) { s.postRows(verb, w, r) }})
+		routes = append(routes, route{"POST", "/api/v1/rows/" + string(verb), nil, func(w http.ResponseWriter, r *http.Request) { s.postRows(verb, w, r) }})
 	}
 	allowed := map[string][]string{}
 	for _, route := range routes {
-		mux.Handle(route.method+" "+route.path, s.authenticated(route.handle))
+		mux.Handle(route.method+" "+route.path, s.authenticated(s.knowing(route.parameters, route.handle)))
 		allowed[route.path] = append(allowed[route.path], route.method)
 	}
 	for path, methods := range allowed {
@@ -99,6 +105,25 @@ func (s *server) api(mux *http.ServeMux) {
 	mux.Handle("/api/", s.authenticated(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		s.answer(w, nil, refuse(http.StatusNotFound, "there is nothing here; GET / lists what there is"))
 	})))
+}
+
+// knowing refuses a request with a parameter of another name. That is more likely a slip of the pen than to be passed over:
+// the answer would be to another question.
+func (s *server) knowing(names []string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q, err := url.ParseQuery(r.URL.RawQuery)
+		if err != nil {
+			s.answer(w, nil, refuse(http.StatusBadRequest, "the parameters cannot be read: %s", core.CleanText(err.Error())))
+			return
+		}
+		for _, name := range slices.Sorted(maps.Keys(q)) {
+			if !slices.Contains(names, name) {
+				s.answer(w, nil, refuse(http.StatusBadRequest, "no parameter here is named %q%s", core.CleanText(name), settings.DidYouMean(name, names)))
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // refuse answers with an error, as JSON to programs that ask the API.

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,8 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -143,6 +146,19 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, into any) err
 	return nil
 }
 
+// limit is how many are asked for, 100 if it is not said.
+func limit(q url.Values, most int) (int, error) {
+	text := q.Get("limit")
+	if text == "" {
+		return 100, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > most {
+		return 0, refuse(http.StatusBadRequest, "limit must be a number from 1 to %d", most)
+	}
+	return n, nil
+}
+
 // readReceipts reads a POST's body.
 func readReceipts(w http.ResponseWriter, r *http.Request) (*receiptsRequest, error) {
 	var request receiptsRequest
@@ -168,7 +184,7 @@ func decode(data []byte, into any) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(into); err != nil {
-		return err
+		return inJSON(err)
 	}
 	if _, more := dec.Token(); !errors.Is(more, io.EOF) {
 		return errors.New("there is more behind the object")
@@ -176,27 +192,57 @@ func decode(data []byte, into any) error {
 	return nil
 }
 
+// inJSON says in the words of JSON what package json says in those of Go.
+func inJSON(err error) error {
+	var wrong *json.UnmarshalTypeError
+	if !errors.As(err, &wrong) {
+		if errors.Is(err, io.EOF) {
+			return errors.New("it is empty")
+		}
+		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
+	}
+	expected := "an object"
+	switch wrong.Type.Kind() {
+	case reflect.String:
+		expected = "a string"
+	case reflect.Bool:
+		expected = "true or false"
+	case reflect.Int, reflect.Int64:
+		expected = "a whole number"
+	case reflect.Slice:
+		expected = "a list"
+		if wrong.Type.Elem().Kind() == reflect.Uint8 {
+			expected = "a string in base64"
+		}
+	}
+	field := strings.TrimPrefix(wrong.Field, reflect.TypeFor[receiptJSON]().Name()+".") // of one that is embedded
+	return fmt.Errorf("%s must be %s, and is %s", cmp.Or(field, "it"), expected, article(wrong.Value))
+}
+
+// article is what package json calls a value: "number 1.5", "array".
+func article(value string) string {
+	switch value {
+	case "array", "object":
+		return "an " + value
+	case "bool":
+		return "true or false"
+	}
+	return "a " + value
+}
+
 // getReceipts lists a connector's receipts: ?connector= &command= &limit= and, for the next page, &after= and
 // &after_consumer=.
 func (s *server) getReceipts(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	keeper, err := s.keeper(q.Get("connector"))
+	f, err := receiptsQuery(q)
 	if err != nil {
 		s.answer(w, nil, err)
 		return
 	}
-	f := core.ReceiptFilter{Command: q.Get("command"), After: core.ReceiptKey{Command: q.Get("after"), Consumer: q.Get("after_consumer")}, Limit: 100}
-	if text := q.Get("limit"); text != "" {
-		if f.Limit, err = strconv.Atoi(text); err != nil || f.Limit < 1 || f.Limit > receiptsPage {
-			s.answer(w, nil, refuse(http.StatusBadRequest, "limit must be a number from 1 to %d", receiptsPage))
-			return
-		}
-	}
-	for _, text := range []string{f.Command, f.After.Command, f.After.Consumer} {
-		if text != core.CleanText(text) || strings.ContainsRune(text, 0) {
-			s.answer(w, nil, refuse(http.StatusBadRequest, "command, after and after_consumer must be text"))
-			return
-		}
+	keeper, err := s.keeper(q.Get("connector"))
+	if err != nil {
+		s.answer(w, nil, err)
+		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), receiptsTimeout)
 	defer cancel()
@@ -210,7 +256,19 @@ func (s *server) getReceipts(w http.ResponseWriter, r *http.Request) {
 	for i, one := range list {
 		receipts[i] = asJSON(one)
 	}
-	s.answer(w, map[string]any{"connector": keeper.connector, "receipts": receipts}, nil)
+	s.answer(w, map[string]any{"connector": keeper.connector, "receipts": receipts, "more": len(list) == f.Limit}, nil)
+}
+
+func receiptsQuery(q url.Values) (core.ReceiptFilter, error) {
+	f := core.ReceiptFilter{Command: q.Get("command"), After: core.ReceiptKey{Command: q.Get("after"), Consumer: q.Get("after_consumer")}}
+	for _, text := range []string{f.Command, f.After.Command, f.After.Consumer} {
+		if text != core.CleanText(text) || strings.ContainsRune(text, 0) {
+			return f, refuse(http.StatusBadRequest, "command, after and after_consumer must be text")
+		}
+	}
+	var err error
+	f.Limit, err = limit(q, receiptsPage)
+	return f, err
 }
 
 // keeper finds a connector, which need not be named when there is one.

@@ -123,6 +123,65 @@ func TestReceiptsAreRefusedOverHTTP(t *testing.T) {
 	}
 }
 
+// What is wrong with a body is said in the words of JSON.
+func TestWhatIsWrongWithABodyIsSaid(t *testing.T) {
+	h, _ := booked("", "a")
+	for _, c := range []struct{ path, body, want string }{
+		{"receipts", `[]`, "it must be an object, and is an array"},
+		{"receipts", `{"command_id":7,"status":"done"}`, "command_id must be a string, and is a number"},
+		{"receipts", `{"receipts":{"command_id":"a"}}`, "receipts must be a list, and is an object"},
+		{"receipts", `{"receipts":[{"command_id":"a"},{"command_id":true}]}`, "receipts.command_id must be a string, and is true or false"},
+		{"receipts", `{"receipts":["a"]}`, "receipts must be an object, and is a string"},
+		{"receipts", `{"command":"a"}`, `unknown field "command"`},
+		{"receipts", ``, "it is empty"},
+		{"rows/retry", `{"all":"yes"}`, "all must be true or false, and is a string"},
+		{"rows/retry", `{"all":true,"limit":1.5}`, "limit must be a whole number, and is a number 1.5"},
+		{"rows/retry", `{"all":true,"limit":"5"}`, "limit must be a whole number, and is a string"},
+		{"rows/retry", `{"ids":[5]}`, "ids must be a string, and is a number"},
+		{"rows/retry", `{"ids":"a"}`, "ids must be a list, and is a string"},
+		{"rows/retry", `{"filter":[]}`, "filter must be an object, and is an array"},
+		{"rows/retry", `{"ids":["a"],"payload_base64":5}`, "payload_base64 must be a string in base64, and is a number"},
+	} {
+		status, text := post(t, h, c.body, func(r *http.Request) { r.URL.Path = "/api/v1/" + c.path })
+		var got struct{ Error string }
+		if err := json.Unmarshal([]byte(text), &got); err != nil || status != 400 || got.Error != "the body is not as it should be: "+c.want {
+			t.Errorf("%s %s: %d %s, want %s", c.path, c.body, status, text, c.want)
+		}
+		for _, word := range []string{"Go ", "daemon.", "json:", "struct"} {
+			if strings.Contains(text, word) {
+				t.Errorf("%s: %q is no word for people: %s", c.body, word, text)
+			}
+		}
+	}
+}
+
+func TestAParameterThatIsNotKnownIsRefused(t *testing.T) {
+	h, _ := booked("", "a")
+	for _, path := range []string{"GET receipts", "GET rows", "GET rows/row", "GET audit", "POST audit", "POST receipts", "POST rows/retry", "POST rows/skip", "POST rows/release"} {
+		method, path, _ := strings.Cut(path, " ")
+		for query, want := range map[string]string{"limt=2": `no parameter here is named \"limt\"`, "connector=orders&a%zz": "the parameters cannot be read", "connector=orders;limit=2": "the parameters cannot be read"} {
+			r := httptest.NewRequest(method, "http://127.0.0.1:8083/api/v1/"+path+"?"+query, strings.NewReader(`{"command_id":"a","status":"done","ids":["a"]}`))
+			r.Header.Set("Content-Type", "application/json")
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			if text := body(t, w.Result()); w.Code != 400 || !strings.Contains(text, want) {
+				t.Errorf("%s %s?%s: %d %s", method, path, query, w.Code, text)
+			}
+		}
+	}
+}
+
+func TestPagesOfReceiptsSayWhetherThereAreMore(t *testing.T) {
+	h, _ := booked("", "a")
+	post(t, h, `{"receipts":[{"command_id":"a","status":"done"},{"command_id":"b","status":"done"}]}`, nil)
+	for query, want := range map[string]bool{"?limit=1": true, "?limit=3": false, "?limit=1&after=b": false, "": false} {
+		var got map[string]any
+		if err := json.Unmarshal([]byte(body(t, get(t, h, "/api/v1/receipts"+query, nil))), &got); err != nil || got["more"] != want {
+			t.Errorf("%q: %v, %v", query, got, err)
+		}
+	}
+}
+
 func TestReceiptsNeedTheToken(t *testing.T) {
 	h, _ := booked("s3cret", "a")
 	one := `{"command_id":"a","status":"done"}`

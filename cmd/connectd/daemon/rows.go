@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -56,8 +55,8 @@ func (s *server) getRows(w http.ResponseWriter, r *http.Request) {
 // rowsQuery reads the parameters of a list. One that is empty is as one that is not there.
 func rowsQuery(q url.Values) (core.Filter, error) {
 	fields := map[string]string{}
-	for name := range q {
-		if value := q.Get(name); value != "" && !slices.Contains([]string{"connector", "after", "limit"}, name) {
+	for _, name := range rowwork.FilterNames() {
+		if value := q.Get(name); value != "" {
 			fields[name] = value
 		}
 	}
@@ -65,11 +64,8 @@ func rowsQuery(q url.Values) (core.Filter, error) {
 	if err != nil {
 		return f, refuse(http.StatusBadRequest, "%v", err)
 	}
-	f.Limit = 100
-	if text := q.Get("limit"); text != "" {
-		if f.Limit, err = strconv.Atoi(text); err != nil || f.Limit < 1 || f.Limit > rowsPage {
-			return f, refuse(http.StatusBadRequest, "limit must be a number from 1 to %d", rowsPage)
-		}
+	if f.Limit, err = limit(q, rowsPage); err != nil {
+		return f, err
 	}
 	if text := q.Get("after"); text != "" {
 		if f.After, err = strconv.ParseInt(text, 10, 64); err != nil {
