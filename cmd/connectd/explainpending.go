@@ -50,6 +50,11 @@ func (s *surroundings) agree() bool {
 // explainPending gives every reason that holds back a pending row: first that nobody works on its partition, then what
 // another row or a person has to do with, then what passes by itself.
 func (s *surroundings) explainPending(e *explanation) {
+	if s.row.Seq <= 0 {
+		e.add(reason{Code: "number_below_one", Say: fmt.Sprintf("Its number in the table's order is %d, and rows are read from 1 on: it is never sent.", s.row.Seq)},
+			"in one transaction delete the row and insert it again without a value for the order column, or set its state to 'skipped'")
+		return
+	}
 	if s.queue.Sent != nil {
 		s.explainSent(e)
 		s.explainSuspect(e)

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 
 	"github.com/connectd/connectd/cmd/connectd/rowwork"
@@ -75,11 +77,16 @@ func rowsCmd(name, args, short, long string, do rowsAction) *command {
 			var req rowsRequest
 			fs.BoolVar(&req.json, "json", false, "print JSON")
 			filter := func() (core.Filter, error) { return core.Filter{}, nil }
-			var after int64
+			after := int64(math.MinInt64) // a number below 1 is a row too, though it is not sent
 			if name == "list" {
 				filter = filterFlags(fs, rowwork.States())
 				fs.IntVar(&req.limit, "limit", 100, "list at most `N` rows of a connector")
-				fs.Int64Var(&after, "after", 0, "list rows whose seq is above `SEQ`")
+				fs.Func("after", "list rows whose seq is above `SEQ`", func(value string) (err error) {
+					if after, err = strconv.ParseInt(value, 10, 64); err != nil {
+						return errors.New("must be a number")
+					}
+					return nil
+				})
 			}
 			return func(ctx context.Context, operands []string) (err error) {
 				if req.filter, err = filter(); err != nil {

@@ -20,6 +20,12 @@ const rollbackTime = 5 * time.Second
 // a reference to its result, at most 1024 characters, or an error: then nothing of it is kept. A *Failure among its errors
 // is stored as a receipt, which is returned beside the error.
 //
+// The effect must return the first error that tx gives it, and do nothing with tx after that. There are errors with which a
+// database ends the transaction. PostgreSQL then refuses what comes after them; in MySQL it is rolled back too, since
+// autocommit is off while Do has the connection. In SQLite (after INSERT OR ROLLBACK, RAISE(ROLLBACK), a full disk, an
+// interrupted statement) each statement that comes after them is committed by itself: Do finds out and returns an error, but
+// what was written so is kept, and is written once more when the command is tried again.
+//
 // After any error the command may be tried again; nothing is tried again here. An error of the commit leaves open whether
 // it took place, and trying again finds out.
 func (in *Inbox) Do(ctx context.Context, db *sql.DB, id string, effect func(ctx context.Context, tx *sql.Tx) (result string, err error)) (Receipt, error) {
@@ -27,7 +33,16 @@ func (in *Inbox) Do(ctx context.Context, db *sql.DB, id string, effect func(ctx 
 	if in.dialect == SQLite {
 		o = nil // SQLite has one level
 	}
-	tx, err := db.BeginTx(ctx, o)
+	begin := db.BeginTx
+	if in.dialect == MySQL {
+		conn, err := withoutAutocommit(ctx, db)
+		if err != nil {
+			return Receipt{}, fmt.Errorf("inbox: command %q: begin: %w", id, err)
+		}
+		defer giveBack(ctx, conn)
+		begin = conn.BeginTx
+	}
+	tx, err := begin(ctx, o)
 	if err != nil {
 		return Receipt{}, fmt.Errorf("inbox: command %q: begin: %w", id, err)
 	}
@@ -39,6 +54,9 @@ func (in *Inbox) Do(ctx context.Context, db *sql.DB, id string, effect func(ctx 
 // DoTx is Do in a transaction that is there, which the caller ends. After an error that comes with a receipt (a *Failure) it
 // may be committed, and must be for the receipt to count; after any other error roll it back. An effect's error takes back
 // what was done within this call only.
+//
+// What Do says of errors that end the transaction holds for MySQL as for SQLite, unless autocommit is off for the connection
+// (SET autocommit = 0).
 //
 // In SQLite the transaction must have been begun with BEGIN IMMEDIATE, or this call be the first thing in it: one that has
 // only read cannot wait for another that writes.

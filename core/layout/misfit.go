@@ -3,6 +3,7 @@ package layout
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/connectd/connectd/core"
@@ -47,6 +48,33 @@ func MisfitOf(err error) (about string, flaw Flaw) {
 		return misfit.About, misfit.Flaw
 	}
 	return "table", Unusable
+}
+
+// numbersBegin is why a row with such a number is not sent: fetches begin above 0.
+const numbersBegin = "and rows are read from 1 on, so it would never be sent"
+
+// CheckNumbers refuses to adopt a table with a row whose number, the lowest in its order column, is not above 0.
+func CheckNumbers(table, column string, lowest int64) error {
+	if lowest > 0 {
+		return nil
+	}
+	return fmt.Errorf("table %s has a row whose %s is %d, %s: in one transaction delete such rows and insert again, without a value for %s, those that are to be sent; then init again",
+		table, column, lowest, numbersBegin, column)
+}
+
+// Numbers adds whether there are pending rows that are never read: first is the first of them all, if there is one.
+func Numbers(d *core.Diagnosis, column string, first []core.RowInfo) {
+	if len(first) > 0 && first[0].Seq <= 0 {
+		d.Fault("numbers", fmt.Sprintf("%s is %d in pending row %q, %s", column, first[0].Seq, first[0].ID, numbersBegin),
+			"in one transaction delete the pending rows with "+column+" <= 0 and insert them again without a value for it, or set their state to 'skipped'")
+		return
+	}
+	d.Fine("numbers", "no pending row has a %s below 1", column)
+}
+
+// EveryPending is the filter whose first row Numbers looks at.
+func EveryPending() core.Filter {
+	return core.Filter{State: core.Pending, After: -math.MaxInt64, Limit: 1}
 }
 
 // Missing adds what init has still to make, and says whether there is something. more is added to what to do.

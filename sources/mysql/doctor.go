@@ -55,6 +55,9 @@ func diagnose(ctx context.Context, cfg Config, long time.Duration) core.Diagnosi
 		return d.Diagnosis // what follows would only say so again
 	}
 	d.check(ctx, "plan", d.plan)
+	if !d.Faulty("plan") { // the same index is read
+		d.check(ctx, "numbers", d.numbers)
+	}
 	d.check(ctx, "workers", d.workers)
 	return d.Diagnosis
 }
@@ -321,6 +324,15 @@ func (d *doctor) plan(ctx context.Context) error {
 		d.Fine("plan", "the fetch is a scan of index %s, without a sort", pendingIndex)
 	}
 	return nil
+}
+
+// numbers looks for pending rows that are never read.
+func (d *doctor) numbers(ctx context.Context) error {
+	first, err := d.src.List(ctx, layout.EveryPending())
+	if err == nil {
+		layout.Numbers(&d.Diagnosis, d.src.s.cols.Order, first)
+	}
+	return err
 }
 
 // workers reads what the daemons have written.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // DefaultPartitions is how many partitions a table gets unless it is told otherwise: as many workers can share it.
@@ -73,6 +74,9 @@ func planOn(ctx context.Context, q querier, cfg Config, opt InitOptions) ([]core
 	if err := s.choosePartitions(opt); err != nil {
 		return nil, err
 	}
+	if err := s.checkNumbers(ctx, q); err != nil {
+		return nil, err
+	}
 	unsent, err := s.readFlag(ctx, q)
 	if err != nil {
 		return nil, err
@@ -97,6 +101,19 @@ func (s *schema) choosePartitions(opt InitOptions) error {
 		s.partitions = opt.Partitions
 	}
 	return nil
+}
+
+// checkNumbers refuses rows that would never be read. No CHECK keeps them out later: no server lets one refer to an
+// AUTO_INCREMENT column.
+func (s *schema) checkNumbers(ctx context.Context, q querier) error {
+	if !s.exists || s.ready || s.addOrder {
+		return nil
+	}
+	var lowest int64
+	if err := q.QueryRowContext(ctx, "SELECT COALESCE(MIN("+quote(s.cols.Order)+"), 1) FROM "+s.table.quoted()).Scan(&lowest); err != nil {
+		return fmt.Errorf("read the lowest %s: %w", s.cols.Order, err)
+	}
+	return layout.CheckNumbers(s.table.String(), s.cols.Order, lowest)
 }
 
 // readFlag gives a condition that is true for the rows that a column published calls unsent; "" when there is no such

@@ -64,6 +64,9 @@ func diagnose(ctx context.Context, cfg Config, t thresholds) core.Diagnosis {
 	}
 	d.check(ctx, "inserts", d.inserts)
 	d.check(ctx, "plan", d.plan)
+	if !d.Faulty("plan") { // the same index is read
+		d.check(ctx, "numbers", d.numbers)
+	}
 	if d.cfg.CommitOrder {
 		d.check(ctx, "commit order", d.commitOrder)
 	}
@@ -335,6 +338,15 @@ func (d *doctor) commitOrder(ctx context.Context) error {
 	case err == nil && age > d.transaction:
 		d.Warn("commit order", fmt.Sprintf("a transaction that may have inserted rows is open since %v, and every later row waits for it: %s", age.Round(time.Second), who),
 			"end it, and set transaction or idle_in_transaction_session_timeout for its role")
+	}
+	return err
+}
+
+// numbers looks for pending rows that are never read.
+func (d *doctor) numbers(ctx context.Context) error {
+	first, err := d.src.List(ctx, layout.EveryPending())
+	if err == nil {
+		layout.Numbers(&d.Diagnosis, d.src.s.cols.Order, first)
 	}
 	return err
 }

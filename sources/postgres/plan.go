@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // DefaultPartitions is how many partitions a table gets unless it is told otherwise: as many workers can share it.
@@ -69,8 +70,16 @@ func (s *schema) readOldRows(ctx context.Context, q querier) (oldRows, error) {
 	if !s.exists || s.registered {
 		return old, nil
 	}
-	if err := q.QueryRow(ctx, "SELECT count(*) FROM "+s.table.quoted()).Scan(&old.count); err != nil {
+	lowest := "1"
+	if _, numbered := s.found[s.cols.Order]; numbered {
+		lowest = "coalesce(min(" + quote(s.cols.Order) + "), 1)"
+	}
+	var first int64
+	if err := q.QueryRow(ctx, "SELECT count(*), "+lowest+" FROM "+s.table.quoted()).Scan(&old.count, &first); err != nil {
 		return old, fmt.Errorf("count the rows of table %s: %w", s.table, err)
+	}
+	if err := layout.CheckNumbers(s.table.String(), s.cols.Order, first); err != nil {
+		return old, err
 	}
 	switch flag := s.found["published"]; flag.kind {
 	case "boolean":

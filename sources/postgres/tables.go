@@ -108,8 +108,8 @@ func (s *schema) relayObjects() []object {
 	if s.bySequence {
 		list = append(list,
 			object{"constraint", s.objectName("numbered"),
-				"ALTER TABLE " + t + " ADD CONSTRAINT " + quote(s.objectName("numbered")) + " CHECK (" + state + " <> 'pending' OR " + order + " IS NOT NULL) NOT VALID",
-				"a pending row without a number would never be sent"},
+				"ALTER TABLE " + t + " ADD CONSTRAINT " + quote(s.objectName("numbered")) + " CHECK (" + state + " <> 'pending' OR coalesce(" + order + ", 0) > 0) NOT VALID",
+				"a pending row without a number above 0 would never be sent"},
 			object{"index", unique, "CREATE UNIQUE INDEX CONCURRENTLY IF NOT EXISTS " + quote(unique) + " ON " + t + " (" + order + ")",
 				"a row is settled by its " + s.cols.Order})
 	}
@@ -163,15 +163,18 @@ func (s *schema) relayTables() []object {
 	return list
 }
 
+// positive refuses a row that would never be read: fetches begin above 0.
+func (s *schema) positive() string { return " CHECK (" + quote(s.cols.Order) + " > 0)" }
+
 // createTable makes a new table. Where published rows stay, each page keeps room for the new version of some: that
 // saves a third of the log that publishing writes, and no space in the end.
 func (s *schema) createTable() string {
 	c := &s.cols
 	var defs []string
 	if c.Order == c.ID {
-		defs = append(defs, quote(c.ID)+" bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY")
+		defs = append(defs, quote(c.ID)+" bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY"+s.positive())
 	} else {
-		defs = append(defs, quote(c.Order)+" bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", quote(c.ID)+" text NOT NULL UNIQUE")
+		defs = append(defs, quote(c.Order)+" bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY"+s.positive(), quote(c.ID)+" text NOT NULL UNIQUE")
 	}
 	for _, def := range []struct{ name, kind string }{
 		{c.Route, "text"}, {c.Key, "text"}, {c.Type, "text"}, {c.Payload, "bytea"}, {c.Headers, "jsonb"},

@@ -43,6 +43,9 @@ func Diagnose(ctx context.Context, cfg Config) core.Diagnosis {
 		return d.Diagnosis
 	}
 	d.check(ctx, "plan", d.plan)
+	if !d.Faulty("plan") { // the same index is read
+		d.check(ctx, "numbers", d.numbers)
+	}
 	d.check(ctx, "workers", d.workers)
 	return d.Diagnosis
 }
@@ -168,6 +171,16 @@ func (d *doctor) plan(ctx context.Context) error {
 	}
 	d.Fine("plan", "the fetch is a scan of index %s, without a sort", d.s.pendingIndex())
 	return nil
+}
+
+// numbers looks for pending rows that are never read.
+func (d *doctor) numbers(ctx context.Context) error {
+	src := &Source{s: d.s, text: d.s.texts(), read: d.db}
+	first, err := src.List(ctx, layout.EveryPending())
+	if err == nil {
+		layout.Numbers(&d.Diagnosis, d.s.cols.Order, first)
+	}
+	return err
 }
 
 // explain is the plan of a statement.

@@ -81,6 +81,9 @@ func (s *schema) plan(opt InitOptions) ([]core.PlanStep, error) {
 
 // adopt adds the relay's columns to a table that is there.
 func (s *schema) adopt(opt InitOptions, add func(why, sql string)) error {
+	if err := layout.CheckNumbers(s.table, s.cols.Order, s.lowest); err != nil {
+		return err
+	}
 	t := quote(s.table)
 	var added []relayColumn
 	for _, c := range s.relayColumns() {

@@ -20,7 +20,8 @@ type queryer interface {
 type schema struct {
 	table  string // as the file spells it, or as configured while it does not exist
 	exists bool
-	rows   bool // there are rows
+	rows   bool  // there are rows
+	lowest int64 // the lowest number of a row, 1 when no row has a number
 	// oddFlags: there are rows whose column published is neither 0 nor 1 nor NULL.
 	oddFlags bool
 	cols     layout.Columns
@@ -65,7 +66,19 @@ func inspect(ctx context.Context, q queryer, cfg Config) (*schema, error) {
 	if err := s.settleColumns(cfg); err != nil {
 		return nil, fmt.Errorf("table %s: %w", s.table, err)
 	}
+	if err := s.readLowest(ctx, q); err != nil {
+		return nil, fmt.Errorf("read the schema of table %s: %w", cfg.Table, err)
+	}
 	return s, nil
+}
+
+func (s *schema) readLowest(ctx context.Context, q queryer) error {
+	s.lowest = 1
+	if _, numbered := s.found[strings.ToLower(s.cols.Order)]; !numbered || s.registered {
+		return nil
+	}
+	order := quote(s.cols.Order)
+	return q.QueryRowContext(ctx, "SELECT coalesce(min("+order+"), 1) FROM "+quote(s.table)).Scan(&s.lowest)
 }
 
 func (s *schema) readObjects(ctx context.Context, q queryer) error {

@@ -30,7 +30,7 @@ func (s *schema) relayColumns() []relayColumn {
 		{name: c.PublishedAt, kind: "INTEGER"},
 	}
 	if s.byTrigger {
-		list = append(list, relayColumn{name: c.Order, kind: "INTEGER"})
+		list = append(list, relayColumn{name: c.Order, kind: "INTEGER", check: s.positive()})
 	}
 	if s.fillCreated {
 		list = append(list, relayColumn{name: c.Created, kind: "INTEGER"})
@@ -40,10 +40,13 @@ func (s *schema) relayColumns() []relayColumn {
 
 func (c relayColumn) definition() string {
 	if c.byDefault == "" {
-		return quote(c.name) + " " + c.kind
+		return quote(c.name) + " " + c.kind + c.check
 	}
 	return quote(c.name) + " " + c.kind + " NOT NULL DEFAULT " + c.byDefault + c.check
 }
+
+// positive refuses a row that would never be read: fetches begin above 0.
+func (s *schema) positive() string { return " CHECK (" + quote(s.cols.Order) + " > 0)" }
 
 func (s *schema) pendingIndex() string { return "connectd_" + s.table + "_pending" }
 func (s *schema) stoppedIndex() string { return "connectd_" + s.table + "_stopped" }
@@ -109,7 +112,7 @@ var relayTables = []object{
 
 func (s *schema) createTable() string {
 	c := &s.cols
-	defs := []string{quote(c.Order) + " INTEGER PRIMARY KEY AUTOINCREMENT"}
+	defs := []string{quote(c.Order) + " INTEGER PRIMARY KEY AUTOINCREMENT" + s.positive()}
 	if !strings.EqualFold(c.Order, c.ID) {
 		defs = append(defs, quote(c.ID)+" TEXT NOT NULL UNIQUE")
 	}
