@@ -15,7 +15,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"golang.org/x/net/netutil"
 
 	"github.com/connectd/connectd/cmd/connectd/rowwork"
 )
@@ -50,6 +49,8 @@ type server struct {
 	alive    func() error
 	registry *prometheus.Registry
 	log      *slog.Logger
+
+	bodyTimeout time.Duration // 0: bodyTimeout
 }
 
 // handler is everything the listener serves.
@@ -74,8 +75,9 @@ func (s *server) api(mux *http.ServeMux) {
 		method, path string
 		handle       http.HandlerFunc
 	}
+	bodies := newBodies(s)
 	routes := []route{
-		{"POST", "/api/v1/receipts", s.postReceipts},
+		{"POST", "/api/v1/receipts", bodies.within(maxReceiptsBody, s.postReceipts)},
 		{"GET", "/api/v1/receipts", s.getReceipts},
 		{"POST", "/api/v1/audit", s.postAudit},
 		{"GET", "/api/v1/audit", s.getAudit},
@@ -83,7 +85,12 @@ func (s *server) api(mux *http.ServeMux) {
 		{"GET", "/api/v1/rows/row", s.getRow},
 	}
 	for _, verb := range rowwork.Verbs() {
-		routes = append(routes, route{"POST", "/api/v1/rows/" + string(verb), func(w http.ResponseWriter, r *http.Request) { s.postRows(verb, w, r) }})
+		limit := int64(maxIDsBody)
+		if verb == rowwork.Retry {
+			limit = maxRowsBody
+		}
+		post := func(w http.ResponseWriter, r *http.Request) { s.postRows(verb, w, r) }
+		routes = append(routes, route{"POST", "/api/v1/rows/" + string(verb), bodies.within(limit, post)})
 	}
 	allowed := map[string][]string{}
 	for _, route := range routes {
@@ -108,6 +115,12 @@ func (s *server) refuse(w http.ResponseWriter, r *http.Request, status int, text
 		return
 	}
 	http.Error(w, text, status)
+}
+
+// busy refuses what there is no room for now.
+func (s *server) busy(w http.ResponseWriter, r *http.Request, text string) {
+	w.Header().Set("Retry-After", "1")
+	s.refuse(w, r, http.StatusServiceUnavailable, text)
 }
 
 // guarded refuses requests that a browser was tricked into, and sets the headers every answer has.
@@ -141,6 +154,10 @@ func (s *server) authenticated(next http.Handler) http.Handler {
 		if !s.knows(r) {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="connectd"`)
 			s.refuse(w, r, http.StatusUnauthorized, "a bearer token is needed (daemon.token)")
+			return
+		}
+		if !hold(r) {
+			s.busy(w, r, "too many requests are running: send it again")
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -184,13 +201,16 @@ func (s *server) readyz(w http.ResponseWriter, r *http.Request) {
 
 // serve answers on l until ctx is done, then lets running requests end for a second.
 func (s *server) serve(ctx context.Context, l net.Listener) error {
+	crowd := newCrowd()
 	srv := &http.Server{
 		Handler:           s.handler(),
 		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       10 * time.Second,
-		WriteTimeout:      30 * time.Second,
+		ReadTimeout:       bodyTimeout,
+		WriteTimeout:      bodyWait + bodyTimeout + max(receiptsTimeout, rowsTimeout) + 5*time.Second,
 		IdleTimeout:       60 * time.Second,
 		MaxHeaderBytes:    maxHeader,
+		ConnState:         crowd.changed,
+		ConnContext:       crowd.context,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	stopped := make(chan struct{})
@@ -203,7 +223,7 @@ func (s *server) serve(ctx context.Context, l net.Listener) error {
 			_ = srv.Close()
 		}
 	}()
-	err := srv.Serve(netutil.LimitListener(l, maxConnections))
+	err := srv.Serve(l)
 	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving HTTP on %s: %w", l.Addr(), err)
 	}

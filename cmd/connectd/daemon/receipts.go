@@ -1,12 +1,10 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"net/http"
 	"strconv"
@@ -18,7 +16,7 @@ import (
 )
 
 const (
-	maxReceiptsBody = 4 << 20 // bytes: more than the most receipts of usual size
+	maxReceiptsBody = 4 << 20 // bytes: 4 KiB for each of the most receipts
 	receiptsTimeout = 20 * time.Second
 	receiptsPage    = 1000 // receipts listed at most
 )
@@ -62,7 +60,7 @@ func asJSON(r core.Receipt) storedJSON {
 type receiptsRequest struct {
 	Connector string `json:"connector"`
 	receiptJSON
-	Receipts []receiptJSON `json:"receipts"`
+	Receipts []receiptJSON `json:"receipts" max:"1000"` // core.MaxReceipts
 }
 
 type receiptAnswer struct {
@@ -86,7 +84,7 @@ func refuse(status int, format string, args ...any) error {
 // postReceipts stores receipts and answers for each. That one was refused or is of no known row is said in its answer;
 // the others are stored.
 func (s *server) postReceipts(w http.ResponseWriter, r *http.Request) {
-	request, err := readReceipts(w, r)
+	request, err := readReceipts(r)
 	if err != nil {
 		s.answer(w, nil, err)
 		return
@@ -124,29 +122,10 @@ func isJSON(r *http.Request) error {
 	return nil
 }
 
-// readBody reads a POST's body, an object of at most limit bytes.
-func readBody(w http.ResponseWriter, r *http.Request, limit int64, into any) error {
-	if err := isJSON(r); err != nil {
-		return err
-	}
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	if err == nil {
-		err = decode(data, into)
-	}
-	var large *http.MaxBytesError
-	switch {
-	case errors.As(err, &large):
-		return refuse(http.StatusRequestEntityTooLarge, "the body is larger than %d bytes", limit)
-	case err != nil:
-		return refuse(http.StatusBadRequest, "the body is not as it should be: %s", core.CleanText(err.Error()))
-	}
-	return nil
-}
-
 // readReceipts reads a POST's body.
-func readReceipts(w http.ResponseWriter, r *http.Request) (*receiptsRequest, error) {
+func readReceipts(r *http.Request) (*receiptsRequest, error) {
 	var request receiptsRequest
-	if err := readBody(w, r, maxReceiptsBody, &request); err != nil {
+	if err := readBody(r, &request); err != nil {
 		return nil, err
 	}
 	if request.Receipts == nil {
@@ -154,26 +133,7 @@ func readReceipts(w http.ResponseWriter, r *http.Request) (*receiptsRequest, err
 	} else if request.receiptJSON != (receiptJSON{}) {
 		return nil, refuse(http.StatusBadRequest, "a body has one receipt, or receipts, and not both")
 	}
-	if n := len(request.Receipts); n > core.MaxReceipts {
-		return nil, refuse(http.StatusRequestEntityTooLarge, "%d receipts are more than %d", n, core.MaxReceipts)
-	}
 	return &request, nil
-}
-
-// decode reads one object. What is not UTF-8 would be read as something else.
-func decode(data []byte, into any) error {
-	if !utf8.Valid(data) {
-		return errors.New("it is not UTF-8")
-	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(into); err != nil {
-		return err
-	}
-	if _, more := dec.Token(); !errors.Is(more, io.EOF) {
-		return errors.New("there is more behind the object")
-	}
-	return nil
 }
 
 // getReceipts lists a connector's receipts: ?connector= &command= &limit= and, for the next page, &after= and
@@ -193,7 +153,7 @@ func (s *server) getReceipts(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	for _, text := range []string{f.Command, f.After.Command, f.After.Consumer} {
-		if text != core.CleanText(text) || strings.ContainsRune(text, 0) {
+		if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
 			s.answer(w, nil, refuse(http.StatusBadRequest, "command, after and after_consumer must be text"))
 			return
 		}
