@@ -42,7 +42,8 @@ const index = `connectd
 // server answers for the daemon over HTTP.
 type server struct {
 	token    string
-	loopback bool // listening on loopback: only such Host headers are answered
+	receipts string // a token that is for receipts only; may be empty
+	loopback bool   // listening on loopback: only such Host headers are answered
 	connect  func() []Health
 	books    func() []bookkeeper
 	audits   func() []audited
@@ -94,7 +95,7 @@ func (s *server) api(mux *http.ServeMux) {
 	}
 	allowed := map[string][]string{}
 	for _, route := range routes {
-		mux.Handle(route.method+" "+route.path, s.authenticated(route.handle))
+		mux.Handle(route.method+" "+route.path, s.permitted(route.path == "/api/v1/receipts", route.handle))
 		allowed[route.path] = append(allowed[route.path], route.method)
 	}
 	for path, methods := range allowed {
@@ -136,31 +137,35 @@ func (s *server) guarded(next http.Handler) http.Handler {
 	})
 }
 
-// knows says whether the request shows the bearer token, if there is one. The comparison takes the same time for any
-// wrong token.
-func (s *server) knows(r *http.Request) bool {
-	if s.token == "" {
-		return true
-	}
-	want := sha256.Sum256([]byte(s.token))
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	got := sha256.Sum256([]byte(strings.TrimSpace(token)))
+// knows says whether the request shows the bearer token, if there is one.
+func (s *server) knows(r *http.Request) bool { return s.token == "" || shows(r, s.token) }
+
+// shows says whether the request shows this token. The comparison takes the same time for any wrong one.
+func shows(r *http.Request, token string) bool {
+	want := sha256.Sum256([]byte(token))
+	scheme, shown, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	got := sha256.Sum256([]byte(strings.TrimSpace(shown)))
 	return strings.EqualFold(scheme, "bearer") && subtle.ConstantTimeCompare(got[:], want[:]) == 1
 }
 
 // authenticated asks for the bearer token.
-func (s *server) authenticated(next http.Handler) http.Handler {
+func (s *server) authenticated(next http.Handler) http.Handler { return s.permitted(false, next) }
+
+// permitted asks for the bearer token, or, for receipts, for the one of consumers.
+func (s *server) permitted(receipts bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !s.knows(r) {
+		consumer := s.receipts != "" && shows(r, s.receipts)
+		switch known := s.knows(r); {
+		case !known && consumer && !receipts:
+			s.refuse(w, r, http.StatusForbidden, "daemon.receipts_token is for /api/v1/receipts only; this needs daemon.token")
+		case !known && !consumer:
 			w.Header().Set("WWW-Authenticate", `Bearer realm="connectd"`)
 			s.refuse(w, r, http.StatusUnauthorized, "a bearer token is needed (daemon.token)")
-			return
-		}
-		if !hold(r) {
+		case !hold(r):
 			s.busy(w, r, "too many requests are running: send it again")
-			return
+		default:
+			next.ServeHTTP(w, r)
 		}
-		next.ServeHTTP(w, r)
 	})
 }
 
