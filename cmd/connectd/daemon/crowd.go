@@ -29,25 +29,33 @@ func newCrowd() *crowd { return &crowd{all: map[net.Conn]*list.Element{}, rest: 
 
 // changed is for http.Server.ConnState.
 func (c *crowd) changed(conn net.Conn, state http.ConnState) {
+	if gone := c.note(conn, state); gone != nil {
+		_ = gone.Close()
+	}
+}
+
+// note says which connection there is no room for any more.
+func (c *crowd) note(conn net.Conn, state http.ConnState) net.Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at, known := c.all[conn]
 	if !known && state != http.StateNew {
-		return // it was closed for another one
+		return nil // it was closed for another one
 	}
 	if at != nil {
 		c.rest.Remove(at)
 	}
 	if state == http.StateClosed || state == http.StateHijacked {
 		delete(c.all, conn)
-		return
+		return nil
 	}
 	c.all[conn] = c.rest.PushBack(conn)
-	if oldest := c.rest.Front(); len(c.all) > maxConnections {
-		gone := c.rest.Remove(oldest).(net.Conn)
-		delete(c.all, gone)
-		_ = gone.Close()
+	if len(c.all) <= maxConnections {
+		return nil
 	}
+	gone, _ := c.rest.Remove(c.rest.Front()).(net.Conn)
+	delete(c.all, gone)
+	return gone
 }
 
 type holdKey struct{}
