@@ -191,10 +191,15 @@ func (s *server) keeper(name string) (*bookkeeper, error) {
 	return nil, refuse(http.StatusNotFound, "there is no such connector")
 }
 
-// answer writes an answer or an error as JSON.
+// answer writes an answer or an error as JSON. Of an error only what refuse made is said, for any other may tell of
+// hosts, users and files.
 func (s *server) answer(w http.ResponseWriter, value any, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	var refused *httpError
+	if err != nil && !errors.As(err, &refused) {
+		s.log.Warn("a request over HTTP failed", "error", err)
+		err = refuse(http.StatusInternalServerError, "it failed: the daemon's log says why")
+	}
 	if errors.As(err, &refused) {
 		value = map[string]string{"error": refused.text}
 		w.WriteHeader(refused.status)
