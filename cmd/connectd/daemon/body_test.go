@@ -196,3 +196,12 @@ func TestABodyThatDoesNotCome(t *testing.T) {
 		t.Errorf("%d %s", r.StatusCode, text)
 	}
 }
+
+// TestAnErrorThatNobodyThoughtOfIsNotShown, and is no answer either.
+func TestAnErrorThatNobodyThoughtOfIsNotShown(t *testing.T) {
+	w := httptest.NewRecorder()
+	testServer("").answer(w, map[string]int{"changed": 1}, errGone)
+	if text := w.Body.String(); w.Code != http.StatusInternalServerError || strings.Contains(text, "hunter2") || !strings.Contains(text, `"error"`) {
+		t.Errorf("%d %s", w.Code, text)
+	}
+}
