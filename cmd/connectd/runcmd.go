@@ -46,7 +46,7 @@ func (p *program) daemon(ctx context.Context, sel *selection, http string) error
 	}
 	release, revision := build()
 	d := &daemon.Daemon{
-		HTTP: cfg.Daemon.HTTP, Token: cfg.Daemon.Token.Reveal(), Version: release, Revision: revision,
+		HTTP: cfg.Daemon.HTTP, Token: cfg.Daemon.Token.Reveal(), ReceiptsToken: cfg.Daemon.ReceiptsToken.Reveal(), Version: release, Revision: revision,
 		Log: slog.New(slog.NewTextHandler(p.stderr, nil)),
 	}
 	if http != "" {

@@ -149,10 +149,18 @@ func (d *checker) columns(s *Source) {
 }
 
 func (d *Daemon) check() []core.Diagnostic {
+	var all []core.Diagnostic
 	if err := d.CheckListen(d.HTTP); err != nil {
-		return []core.Diagnostic{{Pointer: "/http", Message: err.Error()}}
+		all = append(all, core.Diagnostic{Pointer: "/http", Message: err.Error()})
 	}
-	return nil
+	switch token, receipts := d.Token.Reveal(), d.ReceiptsToken.Reveal(); {
+	case receipts == "":
+	case token == "":
+		all = append(all, core.Diagnostic{Pointer: "/receipts_token", Message: "needs daemon.token, without which everybody may do everything"})
+	case token == receipts:
+		all = append(all, core.Diagnostic{Pointer: "/receipts_token", Message: "is the same as daemon.token, and must be another one"})
+	}
+	return all
 }
 
 // CheckListen says why the daemon may not serve HTTP on addr, which is host:port or "off": without a token it serves

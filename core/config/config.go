@@ -24,10 +24,12 @@ type Config struct {
 
 // Daemon is the process's own part.
 type Daemon struct {
-	HTTP       string          `json:"http" default:"127.0.0.1:8083" min:"1" doc:"host:port of the API, metrics and console, or off"`
-	Token      settings.Secret `json:"token" min:"1" doc:"bearer token that HTTP clients must send; needed to listen beyond loopback"`
-	PluginDir  string          `json:"plugin_dir" default:"/usr/lib/connectd/plugins" min:"1" doc:"directory of the connectd-sink-NAME programs"`
-	RuntimeDir string          `json:"runtime_dir" doc:"directory for the sockets of sinks' processes; default: a private one below the system's temporary directory"`
+	HTTP  string          `json:"http" default:"127.0.0.1:8083" min:"1" doc:"host:port of the API, metrics and console, or off"`
+	Token settings.Secret `json:"token" min:"1" doc:"bearer token that HTTP clients must send; needed to listen beyond loopback"`
+	// ReceiptsToken is for consumers, who need not be able to do more.
+	ReceiptsToken settings.Secret `json:"receipts_token" min:"1" doc:"bearer token that may be sent instead for receipts, and for nothing else"`
+	PluginDir     string          `json:"plugin_dir" default:"/usr/lib/connectd/plugins" min:"1" doc:"directory of the connectd-sink-NAME programs"`
+	RuntimeDir    string          `json:"runtime_dir" doc:"directory for the sockets of sinks' processes; default: a private one below the system's temporary directory"`
 }
 
 // Connector is one source/sink pair.

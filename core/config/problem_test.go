@@ -145,6 +145,17 @@ func TestNoProblem(t *testing.T) {
 	}
 }
 
+func TestReceiptsTokenIsASecondOne(t *testing.T) {
+	for yaml, want := range map[string]string{
+		"daemon: {receipts_token: b}": "needs daemon.token", "daemon: {token: b, receipts_token: b}": "is the same", "daemon: {token: a, receipts_token: b}": "", "daemon: {token: a}": "",
+	} {
+		got := strings.Join(problems(t, least+yaml+"\n", env()), "\n")
+		if (got == "") != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", yaml, got, want)
+		}
+	}
+}
+
 func TestAllProblemsAtOnce(t *testing.T) {
 	got := problems(t, `daemon: {http: nowhere, plugin_dir: ""}
 connectors:

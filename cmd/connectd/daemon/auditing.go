@@ -179,6 +179,9 @@ type auditAnswer struct {
 	Last      *AuditView `json:"last"`            // null before the first result
 }
 
+// noAudit is all that is said over HTTP of why there is no result: a database's error tells of hosts, users and tables.
+const noAudit = "it came to no result: the daemon's log says why, and so does connectd audit"
+
 // getAudit shows a connector's last audit.
 func (s *server) getAudit(w http.ResponseWriter, r *http.Request) {
 	a, err := s.auditOf(r.URL.Query().Get("connector"))
@@ -211,7 +214,10 @@ func (s *server) postAudit(w http.ResponseWriter, r *http.Request) {
 
 func (a audited) answer() auditAnswer {
 	last, running, failed := a.state()
-	answer := auditAnswer{Connector: a.connector, Running: running, Error: failed}
+	answer := auditAnswer{Connector: a.connector, Running: running}
+	if failed != "" {
+		answer.Error = noAudit
+	}
 	if last != nil {
 		v := ViewAudit(a.connector, *last)
 		answer.Last = &v

@@ -69,9 +69,9 @@ func TestAnAuditIsAskedForOverHTTP(t *testing.T) {
 			t.Errorf("metrics: %v, want %v", got, want)
 		}
 		askAudit(t, s, http.MethodPost)
-		goOn <- errors.New("the time is over")
+		goOn <- errors.New("dial tcp 10.0.0.1:5432: the time is over")
 		synctest.Wait()
-		if _, a := askAudit(t, s, http.MethodGet); a.Error != "the time is over" || a.Last == nil {
+		if _, a := askAudit(t, s, http.MethodGet); a.Error != noAudit || a.Last == nil {
 			t.Errorf("after one that failed: %+v", a)
 		}
 		if err := stop(); err != nil {

@@ -20,9 +20,10 @@ import (
 type Daemon struct {
 	Connectors []Connector
 	// HTTP is the address to listen on, or "off". Token, if not empty, must be shown by whoever asks for more than
-	// the probes; without one only loopback is served.
-	HTTP  string
-	Token string
+	// the probes; without one only loopback is served. ReceiptsToken, if not empty, may be shown instead for receipts.
+	HTTP          string
+	Token         string
+	ReceiptsToken string
 
 	Version, Revision string
 	Log               *slog.Logger
@@ -55,7 +56,7 @@ func (d *Daemon) Run(ctx context.Context, hurry <-chan struct{}) error {
 			return err
 		}
 		s := &server{
-			token: d.Token, loopback: isLoopback(l.Addr()), connect: health, books: func() []bookkeeper { return bookkeepers(runners) }, audits: audits, registry: metrics.registry, log: d.Log,
+			token: d.Token, receipts: d.ReceiptsToken, loopback: isLoopback(l.Addr()), connect: health, books: func() []bookkeeper { return bookkeepers(runners) }, audits: audits, registry: metrics.registry, log: d.Log,
 			alive: func() error { return alive(ctx, runners) },
 		}
 		d.Log.Info("listening", "http", l.Addr().String())

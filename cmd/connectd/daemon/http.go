@@ -18,7 +18,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"golang.org/x/net/netutil"
 
 	"github.com/connectd/connectd/cmd/connectd/rowwork"
 	"github.com/connectd/connectd/core"
@@ -48,13 +47,16 @@ const index = `connectd
 // server answers for the daemon over HTTP.
 type server struct {
 	token    string
-	loopback bool // listening on loopback: only such Host headers are answered
+	receipts string // a token that is for receipts only; may be empty
+	loopback bool   // listening on loopback: only such Host headers are answered
 	connect  func() []Health
 	books    func() []bookkeeper
 	audits   func() []audited
 	alive    func() error
 	registry *prometheus.Registry
 	log      *slog.Logger
+
+	bodyTimeout time.Duration // 0: bodyTimeout
 }
 
 // handler is everything the listener serves.
@@ -80,8 +82,9 @@ func (s *server) api(mux *http.ServeMux) {
 		parameters   []string
 		handle       http.HandlerFunc
 	}
+	bodies := newBodies(s)
 	routes := []route{
-		{"POST", "/api/v1/receipts", nil, s.postReceipts},
+		{"POST", "/api/v1/receipts", nil, bodies.within(maxReceiptsBody, s.postReceipts)},
 		{"GET", "/api/v1/receipts", []string{"connector", "command", "limit", "after", "after_consumer"}, s.getReceipts},
 		{"POST", "/api/v1/audit", []string{"connector"}, s.postAudit},
 		{"GET", "/api/v1/audit", []string{"connector"}, s.getAudit},
@@ -89,11 +92,16 @@ func (s *server) api(mux *http.ServeMux) {
 		{"GET", "/api/v1/rows/row", []string{"connector", "id"}, s.getRow},
 	}
 	for _, verb := range rowwork.Verbs() {
-		routes = append(routes, route{"POST", "/api/v1/rows/" + string(verb), nil, func(w http.ResponseWriter, r *http.Request) { s.postRows(verb, w, r) }})
+		limit := int64(maxIDsBody)
+		if verb == rowwork.Retry {
+			limit = maxRowsBody
+		}
+		post := func(w http.ResponseWriter, r *http.Request) { s.postRows(verb, w, r) }
+		routes = append(routes, route{"POST", "/api/v1/rows/" + string(verb), nil, bodies.within(limit, post)})
 	}
 	allowed := map[string][]string{}
 	for _, route := range routes {
-		mux.Handle(route.method+" "+route.path, s.authenticated(s.knowing(route.parameters, route.handle)))
+		mux.Handle(route.method+" "+route.path, s.permitted(route.path == "/api/v1/receipts", s.knowing(route.parameters, route.handle)))
 		allowed[route.path] = append(allowed[route.path], route.method)
 	}
 	for path, methods := range allowed {
@@ -135,6 +143,12 @@ func (s *server) refuse(w http.ResponseWriter, r *http.Request, status int, text
 	http.Error(w, text, status)
 }
 
+// busy refuses what there is no room for now.
+func (s *server) busy(w http.ResponseWriter, r *http.Request, text string) {
+	w.Header().Set("Retry-After", "1")
+	s.refuse(w, r, http.StatusServiceUnavailable, text)
+}
+
 // guarded refuses requests that a browser was tricked into, and sets the headers every answer has.
 func (s *server) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -148,27 +162,35 @@ func (s *server) guarded(next http.Handler) http.Handler {
 	})
 }
 
-// knows says whether the request shows the bearer token, if there is one. The comparison takes the same time for any
-// wrong token.
-func (s *server) knows(r *http.Request) bool {
-	if s.token == "" {
-		return true
-	}
-	want := sha256.Sum256([]byte(s.token))
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	got := sha256.Sum256([]byte(strings.TrimSpace(token)))
+// knows says whether the request shows the bearer token, if there is one.
+func (s *server) knows(r *http.Request) bool { return s.token == "" || shows(r, s.token) }
+
+// shows says whether the request shows this token. The comparison takes the same time for any wrong one.
+func shows(r *http.Request, token string) bool {
+	want := sha256.Sum256([]byte(token))
+	scheme, shown, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	got := sha256.Sum256([]byte(strings.TrimSpace(shown)))
 	return strings.EqualFold(scheme, "bearer") && subtle.ConstantTimeCompare(got[:], want[:]) == 1
 }
 
 // authenticated asks for the bearer token.
-func (s *server) authenticated(next http.Handler) http.Handler {
+func (s *server) authenticated(next http.Handler) http.Handler { return s.permitted(false, next) }
+
+// permitted asks for the bearer token, or, for receipts, for the one of consumers.
+func (s *server) permitted(receipts bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !s.knows(r) {
+		consumer := s.receipts != "" && shows(r, s.receipts)
+		switch known := s.knows(r); {
+		case !known && consumer && !receipts:
+			s.refuse(w, r, http.StatusForbidden, "daemon.receipts_token is for /api/v1/receipts only; this needs daemon.token")
+		case !known && !consumer:
 			w.Header().Set("WWW-Authenticate", `Bearer realm="connectd"`)
 			s.refuse(w, r, http.StatusUnauthorized, "a bearer token is needed (daemon.token)")
-			return
+		case !hold(r):
+			s.busy(w, r, "too many requests are running: send it again")
+		default:
+			next.ServeHTTP(w, r)
 		}
-		next.ServeHTTP(w, r)
 	})
 }
 
@@ -209,13 +231,16 @@ func (s *server) readyz(w http.ResponseWriter, r *http.Request) {
 
 // serve answers on l until ctx is done, then lets running requests end for a second.
 func (s *server) serve(ctx context.Context, l net.Listener) error {
+	crowd := newCrowd()
 	srv := &http.Server{
 		Handler:           s.handler(),
 		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       10 * time.Second,
-		WriteTimeout:      30 * time.Second,
+		ReadTimeout:       bodyTimeout,
+		WriteTimeout:      bodyWait + bodyTimeout + max(receiptsTimeout, rowsTimeout) + 5*time.Second,
 		IdleTimeout:       60 * time.Second,
 		MaxHeaderBytes:    maxHeader,
+		ConnState:         crowd.changed,
+		ConnContext:       crowd.context,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	stopped := make(chan struct{})
@@ -228,7 +253,7 @@ func (s *server) serve(ctx context.Context, l net.Listener) error {
 			_ = srv.Close()
 		}
 	}()
-	err := srv.Serve(netutil.LimitListener(l, maxConnections))
+	err := srv.Serve(l)
 	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving HTTP on %s: %w", l.Addr(), err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/core/engine"
+	"github.com/connectd/connectd/core/memory"
 )
 
 func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -71,6 +72,46 @@ func TestTokenGuardsEverythingButProbes(t *testing.T) {
 		if got := get(t, h, c.path, bearer(c.authorization)).StatusCode; got != c.want {
 			t.Errorf("GET %s with %q: %d, want %d", c.path, c.authorization, got, c.want)
 		}
+	}
+}
+
+// TestConsumersTokenIsForReceiptsOnly: with it nobody reads rows, or changes them.
+func TestConsumersTokenIsForReceiptsOnly(t *testing.T) {
+	table := memory.NewSource(1, time.Now)
+	s := testServer("s3cret")
+	s.receipts = "c0nsumer"
+	s.connect = func() []Health { return []Health{{Name: "mails", State: Failed, Reason: "/srv/shop.db"}} }
+	s.books = func() []bookkeeper { return []bookkeeper{{"orders", table, table, func([]core.ReceiptResult) {}}} }
+	h := s.handler()
+	for _, c := range []struct {
+		method, path string
+		want         int
+	}{
+		{"POST", "/api/v1/receipts", 200}, {"GET", "/api/v1/receipts", 200}, {"GET", "/healthz", 200},
+		{"PUT", "/api/v1/receipts", 403}, {"GET", "/api/v1/rows", 403}, {"GET", "/api/v1/rows/row?id=a", 403}, {"POST", "/api/v1/rows/retry", 403},
+		{"POST", "/api/v1/rows/skip", 403}, {"POST", "/api/v1/rows/release", 403}, {"GET", "/api/v1/audit", 403}, {"POST", "/api/v1/audit", 403},
+		{"GET", "/metrics", 403}, {"GET", "/", 403}, {"GET", "/api/v1/receipts/", 403}, {"GET", "/api/v2", 403},
+	} {
+		for token, want := range map[string]int{"c0nsumer": c.want, "c0nsume": 401, "": 401} {
+			r := httptest.NewRequest(c.method, "http://127.0.0.1:8083"+c.path, strings.NewReader(`{"command_id":"a","status":"done"}`))
+			r.Header.Set("Content-Type", "application/json")
+			r.Header.Set("Authorization", "Bearer "+token)
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			if c.path == "/healthz" {
+				want = 200
+			}
+			if w.Code != want {
+				t.Errorf("%s %s with %q: %d, want %d", c.method, c.path, token, w.Code, want)
+			}
+		}
+	}
+	if text := body(t, get(t, h, "/readyz", func(r *http.Request) { r.Header.Set("Authorization", "Bearer c0nsumer") })); strings.Contains(text, "shop.db") {
+		t.Errorf("/readyz: %s", text)
+	}
+	s.receipts = ""
+	if r := get(t, s.handler(), "/api/v1/receipts", func(r *http.Request) { r.Header.Set("Authorization", "Bearer ") }); r.StatusCode != 401 {
+		t.Errorf("no token of consumers, and none shown: %d", r.StatusCode)
 	}
 }
 

@@ -8,9 +8,6 @@ import (
 	"strings"
 )
 
-// maxConnections bounds the HTTP listener.
-const maxConnections = 256
-
 // listen opens the HTTP listener. Without a token only loopback is served: the address is resolved first and the
 // address that was resolved is the one that is opened, so a name cannot change its meaning in between.
 func listen(address, token string) (net.Listener, error) {

@@ -1,17 +1,13 @@
 package daemon
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"net/http"
 	"net/url"
-	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -21,7 +17,7 @@ import (
 )
 
 const (
-	maxReceiptsBody = 4 << 20 // bytes: more than the most receipts of usual size
+	maxReceiptsBody = 4 << 20 // bytes: 4 KiB for each of the most receipts
 	receiptsTimeout = 20 * time.Second
 	receiptsPage    = 1000 // receipts listed at most
 )
@@ -65,7 +61,7 @@ func asJSON(r core.Receipt) storedJSON {
 type receiptsRequest struct {
 	Connector string `json:"connector"`
 	receiptJSON
-	Receipts []receiptJSON `json:"receipts"`
+	Receipts []receiptJSON `json:"receipts" max:"1000"` // core.MaxReceipts
 }
 
 type receiptAnswer struct {
@@ -89,7 +85,7 @@ func refuse(status int, format string, args ...any) error {
 // postReceipts stores receipts and answers for each. That one was refused or is of no known row is said in its answer;
 // the others are stored.
 func (s *server) postReceipts(w http.ResponseWriter, r *http.Request) {
-	request, err := readReceipts(w, r)
+	request, err := readReceipts(r)
 	if err != nil {
 		s.answer(w, nil, err)
 		return
@@ -127,25 +123,6 @@ func isJSON(r *http.Request) error {
 	return nil
 }
 
-// readBody reads a POST's body, an object of at most limit bytes.
-func readBody(w http.ResponseWriter, r *http.Request, limit int64, into any) error {
-	if err := isJSON(r); err != nil {
-		return err
-	}
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	if err == nil {
-		err = decode(data, into)
-	}
-	var large *http.MaxBytesError
-	switch {
-	case errors.As(err, &large):
-		return refuse(http.StatusRequestEntityTooLarge, "the body is larger than %d bytes", limit)
-	case err != nil:
-		return refuse(http.StatusBadRequest, "the body is not as it should be: %s", core.CleanText(err.Error()))
-	}
-	return nil
-}
-
 // limit is how many are asked for, 100 if it is not said.
 func limit(q url.Values, most int) (int, error) {
 	text := q.Get("limit")
@@ -160,9 +137,9 @@ func limit(q url.Values, most int) (int, error) {
 }
 
 // readReceipts reads a POST's body.
-func readReceipts(w http.ResponseWriter, r *http.Request) (*receiptsRequest, error) {
+func readReceipts(r *http.Request) (*receiptsRequest, error) {
 	var request receiptsRequest
-	if err := readBody(w, r, maxReceiptsBody, &request); err != nil {
+	if err := readBody(r, &request); err != nil {
 		return nil, err
 	}
 	if request.Receipts == nil {
@@ -170,64 +147,7 @@ func readReceipts(w http.ResponseWriter, r *http.Request) (*receiptsRequest, err
 	} else if request.receiptJSON != (receiptJSON{}) {
 		return nil, refuse(http.StatusBadRequest, "a body has one receipt, or receipts, and not both")
 	}
-	if n := len(request.Receipts); n > core.MaxReceipts {
-		return nil, refuse(http.StatusRequestEntityTooLarge, "%d receipts are more than %d", n, core.MaxReceipts)
-	}
 	return &request, nil
-}
-
-// decode reads one object. What is not UTF-8 would be read as something else.
-func decode(data []byte, into any) error {
-	if !utf8.Valid(data) {
-		return errors.New("it is not UTF-8")
-	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(into); err != nil {
-		return inJSON(err)
-	}
-	if _, more := dec.Token(); !errors.Is(more, io.EOF) {
-		return errors.New("there is more behind the object")
-	}
-	return nil
-}
-
-// inJSON says in the words of JSON what package json says in those of Go.
-func inJSON(err error) error {
-	var wrong *json.UnmarshalTypeError
-	if !errors.As(err, &wrong) {
-		if errors.Is(err, io.EOF) {
-			return errors.New("it is empty")
-		}
-		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
-	}
-	expected := "an object"
-	switch wrong.Type.Kind() {
-	case reflect.String:
-		expected = "a string"
-	case reflect.Bool:
-		expected = "true or false"
-	case reflect.Int, reflect.Int64:
-		expected = "a whole number"
-	case reflect.Slice:
-		expected = "a list"
-		if wrong.Type.Elem().Kind() == reflect.Uint8 {
-			expected = "a string in base64"
-		}
-	}
-	field := strings.TrimPrefix(wrong.Field, reflect.TypeFor[receiptJSON]().Name()+".") // of one that is embedded
-	return fmt.Errorf("%s must be %s, and is %s", cmp.Or(field, "it"), expected, article(wrong.Value))
-}
-
-// article is what package json calls a value: "number 1.5", "array".
-func article(value string) string {
-	switch value {
-	case "array", "object":
-		return "an " + value
-	case "bool":
-		return "true or false"
-	}
-	return "a " + value
 }
 
 // getReceipts lists a connector's receipts: ?connector= &command= &limit= and, for the next page, &after= and
@@ -262,7 +182,7 @@ func (s *server) getReceipts(w http.ResponseWriter, r *http.Request) {
 func receiptsQuery(q url.Values) (core.ReceiptFilter, error) {
 	f := core.ReceiptFilter{Command: q.Get("command"), After: core.ReceiptKey{Command: q.Get("after"), Consumer: q.Get("after_consumer")}}
 	for _, text := range []string{f.Command, f.After.Command, f.After.Consumer} {
-		if text != core.CleanText(text) || strings.ContainsRune(text, 0) {
+		if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
 			return f, refuse(http.StatusBadRequest, "command, after and after_consumer must be text")
 		}
 	}
@@ -289,10 +209,15 @@ func (s *server) keeper(name string) (*bookkeeper, error) {
 	return nil, refuse(http.StatusNotFound, "there is no such connector")
 }
 
-// answer writes an answer or an error as JSON.
+// answer writes an answer or an error as JSON. Of an error only what refuse made is said, for any other may tell of
+// hosts, users and files.
 func (s *server) answer(w http.ResponseWriter, value any, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	var refused *httpError
+	if err != nil && !errors.As(err, &refused) {
+		s.log.Warn("a request over HTTP failed", "error", err)
+		err = refuse(http.StatusInternalServerError, "it failed: the daemon's log says why")
+	}
 	if errors.As(err, &refused) {
 		value = map[string]string{"error": refused.text}
 		w.WriteHeader(refused.status)

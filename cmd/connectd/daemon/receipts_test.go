@@ -127,20 +127,20 @@ func TestReceiptsAreRefusedOverHTTP(t *testing.T) {
 func TestWhatIsWrongWithABodyIsSaid(t *testing.T) {
 	h, _ := booked("", "a")
 	for _, c := range []struct{ path, body, want string }{
-		{"receipts", `[]`, "it must be an object, and is an array"},
-		{"receipts", `{"command_id":7,"status":"done"}`, "command_id must be a string, and is a number"},
-		{"receipts", `{"receipts":{"command_id":"a"}}`, "receipts must be a list, and is an object"},
-		{"receipts", `{"receipts":[{"command_id":"a"},{"command_id":true}]}`, "receipts.command_id must be a string, and is true or false"},
-		{"receipts", `{"receipts":["a"]}`, "receipts must be an object, and is a string"},
-		{"receipts", `{"command":"a"}`, `unknown field "command"`},
+		{"receipts", `[]`, "it must be an object"},
+		{"receipts", `{"command_id":7,"status":"done"}`, "command_id must be text"},
+		{"receipts", `{"receipts":{"command_id":"a"}}`, "receipts must be a list"},
+		{"receipts", `{"receipts":[{"command_id":"a"},{"command_id":true}]}`, "receipts[1].command_id must be text"},
+		{"receipts", `{"receipts":["a"]}`, "receipts[0] must be an object"},
+		{"receipts", `{"command":"a"}`, `"command" is not a field; did you mean "command_id"?`},
 		{"receipts", ``, "it is empty"},
-		{"rows/retry", `{"all":"yes"}`, "all must be true or false, and is a string"},
-		{"rows/retry", `{"all":true,"limit":1.5}`, "limit must be a whole number, and is a number 1.5"},
-		{"rows/retry", `{"all":true,"limit":"5"}`, "limit must be a whole number, and is a string"},
-		{"rows/retry", `{"ids":[5]}`, "ids must be a string, and is a number"},
-		{"rows/retry", `{"ids":"a"}`, "ids must be a list, and is a string"},
-		{"rows/retry", `{"filter":[]}`, "filter must be an object, and is an array"},
-		{"rows/retry", `{"ids":["a"],"payload_base64":5}`, "payload_base64 must be a string in base64, and is a number"},
+		{"rows/retry", `{"all":"yes"}`, "all must be true or false"},
+		{"rows/retry", `{"all":true,"limit":1.5}`, "limit must be a whole number"},
+		{"rows/retry", `{"all":true,"limit":"5"}`, "limit must be a whole number"},
+		{"rows/retry", `{"ids":[5]}`, "ids[0] must be text"},
+		{"rows/retry", `{"ids":"a"}`, "ids must be a list"},
+		{"rows/retry", `{"filter":[]}`, "filter must be an object"},
+		{"rows/retry", `{"ids":["a"],"payload_base64":5}`, "payload_base64 must be base64"},
 	} {
 		status, text := post(t, h, c.body, func(r *http.Request) { r.URL.Path = "/api/v1/" + c.path })
 		var got struct{ Error string }

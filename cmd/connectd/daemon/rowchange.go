@@ -17,7 +17,9 @@ import (
 )
 
 const (
-	maxRowsBody = 16 << 20         // bytes; a payload that is larger is for the command line
+	maxRowsBody = 16 << 20         // bytes, of a retry, which may have a payload; a larger one is for the command line
+	maxIDsBody  = 4 << 20          // bytes, of the others: 4 KiB for each of the most ids
+	maxHeaders  = 1 << 20          // bytes of the headers that a row is to have
 	rowsBudget  = 15 * time.Second // after which a call begins no other row
 	maxByName   = 128              // bytes of the name that a caller gives itself
 )
@@ -26,8 +28,8 @@ const (
 // is for.
 type rowsRequest struct {
 	Connector string          `json:"connector"`
-	IDs       []text          `json:"ids"`
-	Filter    map[string]text `json:"filter"`
+	IDs       []text          `json:"ids" max:"1000"` // rowsPage
+	Filter    map[string]text `json:"filter" max:"16"`
 	All       bool            `json:"all"`
 	After     int64           `json:"after"` // with filter or all: rows whose seq is above it
 	Limit     int             `json:"limit"` // of these: rows at most
@@ -40,29 +42,11 @@ type rowsRequest struct {
 	Headers       json.RawMessage `json:"headers"` // an object, taken as it is written
 }
 
-// text is a JSON string that is read to the letter or not at all: package json replaces half of a surrogate pair, and
-// an id that was changed would name another row.
-type text string
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (t *text) UnmarshalJSON(data []byte) error {
-	var s string
-	if err := json.Unmarshal(data, &s); err != nil {
-		return err
-	}
-	written := strings.Count(string(data), "\uFFFD") + strings.Count(strings.ToLower(string(data)), `\ufffd`)
-	if strings.Count(s, "\uFFFD") > written {
-		return errors.New("half of a surrogate pair is no text")
-	}
-	*t = text(s)
-	return nil
-}
-
 // postRows retries, skips or releases rows, and says of each what became of it: that one could not be changed does not
 // stop the others.
 func (s *server) postRows(verb rowwork.Verb, w http.ResponseWriter, r *http.Request) {
 	var request rowsRequest
-	if err := readBody(w, r, maxRowsBody, &request); err != nil {
+	if err := readBody(r, &request); err != nil {
 		s.answer(w, nil, err)
 		return
 	}
@@ -102,8 +86,6 @@ func (q *rowsRequest) work(verb rowwork.Verb, remote string) (*rowwork.Work, err
 	switch {
 	case ways != 1 || q.IDs != nil && len(q.IDs) == 0 || q.Filter != nil && len(q.Filter) == 0:
 		return nil, refuse(http.StatusBadRequest, "name rows by ids, or choose them by a filter, or say all: one of the three")
-	case len(q.IDs) > rowsPage:
-		return nil, refuse(http.StatusRequestEntityTooLarge, "%d ids are more than %d", len(q.IDs), rowsPage)
 	case q.IDs != nil && (q.Limit != 0 || q.After != 0):
 		return nil, refuse(http.StatusBadRequest, "limit and after go with a filter or all")
 	case q.Limit < 0 || q.Limit > rowsPage || q.After < 0:
@@ -147,6 +129,8 @@ func (q *rowsRequest) edit(verb rowwork.Verb) (core.Edit, error) {
 		e.Headers = &headers
 	}
 	switch {
+	case len(q.Headers) > maxHeaders:
+		return e, refuse(http.StatusRequestEntityTooLarge, "headers has more than %d bytes", maxHeaders)
 	case q.Payload != nil && q.PayloadBase64 != nil:
 		return e, refuse(http.StatusBadRequest, "a body has payload or payload_base64, and not both")
 	case !e.Empty() && (verb != rowwork.Retry || len(q.IDs) != 1):
