@@ -91,8 +91,8 @@ func (i *instant) Scan(value any) error {
 		if v < 1e8 { // a Julian day
 			v = (v - 2440587.5) * 86400
 		}
-		if v > 0 && v < 1e15 {
-			i.t = layout.SinceEpoch(int64(v))
+		if v > 0 && v < 253370764800 { // the year 9999
+			i.t = time.UnixMilli(int64(v * 1000)).UTC()
 		}
 	case string:
 		i.t = layout.ParseTime(v)
