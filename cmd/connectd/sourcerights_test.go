@@ -190,7 +190,7 @@ func TestWhoMayInsertDoesSoAlsoAfterAdoption(t *testing.T) {
     sink: {plugin: file, path: ./out}
 `)
 	executeOn(t, s.db, `CREATE TABLE outbox (id uuid PRIMARY KEY, aggregatetype text, aggregateid text, type text, payload jsonb)`)
-	executeOn(t, s.db, renamed(statements(t, "postgres", "grant application"), names)...)
+	executeOn(t, s.db, renamed([]string{"GRANT USAGE ON SCHEMA public TO shop", "GRANT INSERT ON outbox TO shop"}, names)...)
 	const insert = `INSERT INTO outbox (id, aggregateid, payload) VALUES (gen_random_uuid(), 'ada', '{}')`
 	shop := openSQL(t, "pgx", dsn["shop"])
 	executeOn(t, shop, insert)
@@ -227,7 +227,7 @@ func TestDocumentedRightsOnMySQL(t *testing.T) {
 				u.shop = func(sql ...string) { executeOn(t, db, sql...) }
 				u.afterInit = func() {
 					u.admin(renamed(statements(t, "mysql", "grant daemon"), names)...)
-					u.admin(renamed([]string{"GRANT INSERT ON shop.outbox TO app"}, names)...)
+					u.admin(renamed(statements(t, "mysql", "grant application"), names)...)
 					if !u.keep {
 						u.admin(renamed(statements(t, "mysql", "grant process"), names)...)
 					}

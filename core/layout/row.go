@@ -1,6 +1,7 @@
 package layout
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 	"unicode/utf8"
@@ -49,15 +50,37 @@ func NewValues(columns []HeaderColumn) Values {
 	return Values{Extra: make([]Text, len(columns)), columns: columns}
 }
 
+// The most that the relay counts in a column. A larger number, or one below 0, is an application's: one more would not fit
+// into every column.
+const (
+	MaxCount   = 1_000_000_000 // of deliveries and attempts
+	MaxCrashes = 30_000
+)
+
+// count takes numbers that the relay has never written for 0, as the sources' statements do, and says which column has one.
+func (v *Values) count() (odd string) {
+	for _, c := range []struct {
+		name string
+		n    *int
+		most int
+	}{{"deliveries", &v.Deliveries, MaxCount}, {"attempts", &v.Attempts, MaxCount}, {"crashes", &v.Crashes, MaxCrashes}} {
+		if *c.n < 0 || *c.n > c.most {
+			*c.n, odd = 0, c.name+" has a value that the relay does not write: leave this column to it"
+		}
+	}
+	return odd
+}
+
 // Row makes row of the values. What keeps it from being a record is no error, or it would hold up other rows: it is said in
 // row.Invalid.
 func (v *Values) Row(row *core.Row) {
+	odd := v.count()
 	*row = core.Row{
 		Record: core.Record{
 			ID: v.ID.String, Key: v.Key.String, Keyed: v.Key.Valid, Route: v.Route.String, Type: v.Type.String,
 			Payload: v.Payload, CreatedAt: v.Created, Seq: v.Seq,
 		},
-		Deliveries: v.Deliveries, Attempts: v.Attempts, Crashes: v.Crashes, Wait: v.Wait, Invalid: v.invalid(),
+		Deliveries: v.Deliveries, Attempts: v.Attempts, Crashes: v.Crashes, Wait: v.Wait, Invalid: cmp.Or(v.invalid(), odd),
 	}
 	if v.Attempts > 0 {
 		row.Failing = max(v.Failing, time.Microsecond)

@@ -12,18 +12,21 @@ func Duration(n int64, unit time.Duration) time.Duration {
 }
 
 // SinceEpoch is a time that an application wrote as a number of seconds, milliseconds or microseconds since 1970, told
-// apart by size. 0 is no time.
+// apart by size. 0 is no time, nor is what no calendar of four digits has: nothing that writes times as text takes it.
 func SinceEpoch(n int64) time.Time {
+	t := time.Unix(n, 0)
 	switch {
 	case n == 0:
 		return time.Time{}
 	case n > 1e14:
-		return time.UnixMicro(n).UTC()
+		t = time.UnixMicro(n)
 	case n > 1e11:
-		return time.UnixMilli(n).UTC()
-	default:
-		return time.Unix(n, 0).UTC()
+		t = time.UnixMilli(n)
 	}
+	if t = t.UTC(); t.Year() < 1 || t.Year() > 9999 {
+		return time.Time{}
+	}
+	return t
 }
 
 // ParseTime reads a time that an application, or a database, wrote as text: UTC unless it has a zone. What cannot be read

@@ -196,14 +196,14 @@ func (src *Source) countCrashes(ctx context.Context, tx *sql.Tx, hold bool, seqs
 		pending = append(pending, r.Seq)
 		found = append(found, r)
 		return nil
-	}, src.text.fill(`SELECT {order}, {crashes} FROM `+bySeq+` WHERE {order} IN `+list(seqs)+` AND {state} = 'pending' FOR UPDATE`))
+	}, src.text.fill(`SELECT {order}, {crashes known} FROM `+bySeq+` WHERE {order} IN `+list(seqs)+` AND {state} = 'pending' FOR UPDATE`))
 	if err != nil || found == nil {
 		return nil, err
 	}
-	_, err = tx.ExecContext(ctx, src.text.fill(fmt.Sprintf(`UPDATE `+bySeq+` SET {deliveries} = {deliveries} + 1,
-		{last_error} = CASE WHEN {crashes} + 1 >= %[1]d THEN ? WHEN ? THEN ? ELSE {last_error} END,
-		{state} = CASE WHEN {crashes} + 1 >= %[1]d THEN 'dead' WHEN ? THEN 'held' ELSE 'pending' END,
-		{crashes} = {crashes} + 1{keep} WHERE {order} IN %[2]s AND {state} = 'pending'`, core.MaxCrashes, list(pending))),
+	_, err = tx.ExecContext(ctx, src.text.fill(fmt.Sprintf(`UPDATE `+bySeq+` SET {deliveries} = {deliveries known} + 1,
+		{last_error} = CASE WHEN {crashes known} + 1 >= %[1]d THEN ? WHEN ? THEN ? ELSE {last_error} END,
+		{state} = CASE WHEN {crashes known} + 1 >= %[1]d THEN 'dead' WHEN ? THEN 'held' ELSE 'pending' END,
+		{crashes} = {crashes known} + 1{keep} WHERE {order} IN %[2]s AND {state} = 'pending'`, core.MaxCrashes, list(pending))),
 		core.ReasonCrash+": "+message, hold, core.ReasonUncertain+": "+message, hold)
 	return found, err
 }

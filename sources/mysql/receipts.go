@@ -73,7 +73,7 @@ func (src *Source) saveSome(ctx context.Context, tx *sql.Tx, some []core.Receipt
 	}
 	values := strings.Repeat(", (?, ?, ?, ?, {epoch})", len(some))[2:]
 	_, err := tx.ExecContext(ctx, src.text.fill(`INSERT INTO {receipt} (command_id, consumer, status, result_ref, at) VALUES `+values+`
-		ON DUPLICATE KEY UPDATE result_ref = IF(`+stays+`, result_ref, VALUES(result_ref)), at = IF(`+stays+`, at, {epoch}), status = IF(`+stays+`, status, VALUES(status))`), args...)
+		ON DUPLICATE KEY UPDATE result_ref = IF(`+stays+`, result_ref, VALUES(result_ref)), at = IF(`+stays+`, COALESCE(`+kept("at")+`, {now}), {epoch}), status = IF(`+stays+`, status, VALUES(status))`), args...)
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (src *Source) receipts(ctx context.Context, q querier, where string, args .
 		r.At, r.Age = at.t, micros(age)
 		list = append(list, r)
 		return nil
-	}, src.text.fill(`SELECT command_id, consumer, status, COALESCE(result_ref, ''), at, TIMESTAMPDIFF(MICROSECOND, at, {now}) FROM {receipt} WHERE `+where), args...)
+	}, src.text.fill(`SELECT command_id, consumer, status, COALESCE(result_ref, ''), at, COALESCE(TIMESTAMPDIFF(MICROSECOND, at, {now}), 0) FROM {receipt} WHERE `+where), args...)
 	return list, err
 }
 

@@ -58,7 +58,7 @@ func (src *Source) settleAll(ctx context.Context, tx *sql.Tx, owner string, chan
 
 // rows are those of a group that are as the settlement knows them.
 func (g same) rows(seqs []int64) string {
-	return fmt.Sprintf(` WHERE {order} IN %s AND {state} = 'pending' AND {deliveries} = %d`, list(seqs), g.deliveries)
+	return fmt.Sprintf(` WHERE {order} IN %s AND {state} = 'pending' AND {deliveries known} = %d`, list(seqs), g.deliveries)
 }
 
 func (t texts) publish(g same, seqs []int64) string {
@@ -146,7 +146,7 @@ func (src *Source) settle(ctx context.Context, tx *sql.Tx, owner string, some []
 		}
 		known[seq] = deliveries
 		return nil
-	}, src.text.fill(`SELECT {order}, {deliveries} FROM `+bySeq+` WHERE {order} IN `+list(seqs)+` AND {state} = 'pending' FOR UPDATE`))
+	}, src.text.fill(`SELECT {order}, {deliveries known} FROM `+bySeq+` WHERE {order} IN `+list(seqs)+` AND {state} = 'pending' FOR UPDATE`))
 	if err != nil {
 		return err
 	}
@@ -188,8 +188,8 @@ func (src *Source) write(ctx context.Context, tx *sql.Tx, some []*core.Settlemen
 	}
 	_, err := tx.ExecContext(ctx, src.text.fill(`UPDATE (`+strings.Join(values, " UNION ALL ")+`) v STRAIGHT_JOIN `+bySeq+` ON {order} = connectd_seq
 		SET {state} = connectd_state, {deliveries} = connectd_deliveries, {attempts} = connectd_attempts, {crashes} = connectd_crashes,
-		{failing_since} = CASE WHEN connectd_attempts = 0 THEN {epoch} WHEN {failing_since} = {epoch} THEN {now} ELSE {failing_since} END,
-		{available_at} = CASE WHEN connectd_delay > 0 THEN {now} + INTERVAL connectd_delay MICROSECOND ELSE {available_at} END,
+		{failing_since} = CASE WHEN connectd_attempts = 0 THEN {epoch} WHEN {failing_since} <= {now} THEN COALESCE(`+kept("{failing_since}")+`, {now}) ELSE {now} END,
+		{available_at} = CASE WHEN connectd_delay > 0 THEN {now} + INTERVAL connectd_delay MICROSECOND ELSE COALESCE(`+kept("{available_at}")+`, {epoch}) END,
 		{last_error} = COALESCE(connectd_error, {last_error}){keep}`), args...)
 	return err
 }

@@ -1,8 +1,11 @@
 package mysql
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/connectd/connectd/core/layout"
 )
 
 // texts writes statements: {name} stands for the table, an index or a column; {keep} ends the assignments of an UPDATE of the
@@ -17,6 +20,7 @@ func (s *schema) texts() texts {
 		"{outbox}", s.own("outbox"), "{lease}", s.own("lease"), "{worker}", s.own("worker"),
 		"{inflight}", s.own("inflight"), "{attempt}", s.own("attempt"), "{ledger}", s.own("ledger"),
 		"{receipt}", s.own("receipt"), "{revision}", s.own("revision"), "{cleaned}", s.own("cleaned"),
+		"{deliveries known}", known(quote(c.Deliveries), layout.MaxCount), "{crashes known}", known(quote(c.Crashes), layout.MaxCrashes),
 	}
 	for each, name := range c.All() {
 		// A column that is not there reads as NULL.
@@ -39,11 +43,22 @@ func (s *schema) texts() texts {
 
 func (t texts) fill(text string) string { return t.names.Replace(text) }
 
+// known is a counter as a scanner takes it: 0 where an application wrote what the relay never does.
+func known(column string, most int) string {
+	return fmt.Sprintf(`CASE WHEN %[1]s BETWEEN 0 AND %[2]d THEN %[1]s ELSE 0 END`, column, most)
+}
+
 // rowColumns are read for every row, in the order in which a scanner takes them. The wait and the time since the first
 // failure are in microseconds; an application that delays a row may have written any time.
 const rowColumns = `{order}, {id.text}, {key.text}, {route.text}, {type.text}, {payload.text}, {headers.text}, {created}, {deliveries}, {attempts}, {crashes},
 	CASE WHEN {available_at} = {epoch} THEN 0 ELSE COALESCE(TIMESTAMPDIFF(MICROSECOND, {now}, {available_at}), 0) END,
 	CASE WHEN {failing_since} = {epoch} THEN 0 ELSE COALESCE(TIMESTAMPDIFF(MICROSECOND, {failing_since}, {now}), 0) END{extra}`
+
+// kept is a time as an UPDATE writes it back; NULL where it is none, or not after the epoch. An application's SQL mode may
+// have let it write the 31st of February, which the server would not take again from us: it is computed anew.
+func kept(column string) string {
+	return fmt.Sprintf(`CASE WHEN %[1]s > {epoch} THEN {now} - INTERVAL TIMESTAMPDIFF(MICROSECOND, %[1]s, {now}) MICROSECOND END`, column)
+}
 
 // fetch reads one row more than the page may have, to know whether there are more; the first column is the place, the second the operators
 // changes where the row was sent before. The numbers to leave out are hidden

@@ -172,9 +172,9 @@ func (src *Source) recover(ctx context.Context, tx pgx.Tx, owner string, taken [
 // crashed: table, seqs, crashes that bury, whether to hold, by whom, what happened. It notes why rows are no longer pending. They are
 // found by their seqs, as in a step.
 const crashed = `WITH counted AS (
-		UPDATE {table} SET {deliveries} = {deliveries} + 1, {crashes} = {crashes} + 1,
-			{state} = CASE WHEN {crashes} + 1 >= $3::integer THEN 'dead' WHEN $4::boolean THEN 'held' ELSE 'pending' END,
-			{last_error} = CASE WHEN {crashes} + 1 >= $3 THEN '` + core.ReasonCrash + `: ' || $6::text WHEN $4 THEN '` + core.ReasonUncertain + `: ' || $6 ELSE {last_error} END
+		UPDATE {table} SET {deliveries} = {deliveries known} + 1, {crashes} = {crashes known} + 1,
+			{state} = CASE WHEN {crashes known} + 1 >= $3::integer THEN 'dead' WHEN $4::boolean THEN 'held' ELSE 'pending' END,
+			{last_error} = CASE WHEN {crashes known} + 1 >= $3 THEN '` + core.ReasonCrash + `: ' || $6::text WHEN $4 THEN '` + core.ReasonUncertain + `: ' || $6 ELSE {last_error} END
 		WHERE {order} = ANY ($2::bigint[]) AND CASE {state} WHEN 'pending' THEN true END
 		RETURNING {order}::bigint AS seq, {state} AS state, {crashes} AS crashes, {deliveries} AS deliveries
 	), noted AS (

@@ -15,7 +15,8 @@ import (
 // infoColumns are those of a RowInfo; the table's name is $1.
 const infoColumns = `{order}::bigint, {id}::text, {key}::text, {route}::text, {type}::text, {state},
 	{state} = 'pending' AND {order} = ANY (ARRAY(SELECT unnest(seqs) FROM {connectd_inflight} i WHERE i.tbl = $1::text)), {part},
-	{attempts}, {deliveries}, ` + refused + `, {crashes}, {last_error}, {created at}, CASE WHEN {available_at} BETWEEN '0001-01-02' AND '9999-12-30' THEN {available_at} END, {published_at},
+	{attempts}, {deliveries}, ` + refused + `, {crashes}, {last_error}, {created at}, CASE WHEN {available_at} BETWEEN '0001-01-02' AND '9999-12-30' THEN {available_at} END,
+	CASE WHEN {published_at} BETWEEN '0001-01-02' AND '9999-12-30' THEN {published_at} END,
 	coalesce(octet_length({bytes}), 0)`
 
 // refused counts a row's refusals. No name of the history's own must hide one of the outbox table.

@@ -159,12 +159,12 @@ func (l settlements) row(array string) string { return l.of(array, `{order}::big
 // a row is pending lets no other index serve: statistics that were taken while there were few rows would make walking
 // through all that are pending look cheaper.
 func (l settlements) where() string {
-	return ` WHERE ` + gate + ` AND {order} = ANY (` + l.seqs + `) AND CASE {state} WHEN 'pending' THEN {deliveries} END = ` + l.row(l.deliveries)
+	return ` WHERE ` + gate + ` AND {order} = ANY (` + l.seqs + `) AND CASE {state} WHEN 'pending' THEN {deliveries known} END = ` + l.row(l.deliveries)
 }
 
 func (st *step) publish(list []*core.Settlement) {
 	l := st.list(list)
-	text := `UPDATE {table} SET {state} = 'published', {published_at} = {now}, {deliveries} = {deliveries} + 1, {attempts} = ` + l.row(l.attempts) +
+	text := `UPDATE {table} SET {state} = 'published', {published_at} = {now}, {deliveries} = {deliveries known} + 1, {attempts} = ` + l.row(l.attempts) +
 		`, {crashes} = ` + l.row(l.crashes) + l.where()
 	if !anyCompleted(list) {
 		st.with("published", text)
@@ -235,10 +235,10 @@ func (st *step) settle(list []*core.Settlement, owner string) {
 		}
 	}
 	delay := l.row(st.arg("bigint[]", delays))
-	st.with("settled", `UPDATE {table} SET {state} = `+l.row(st.arg("text[]", states))+`, {deliveries} = {deliveries} + 1, {attempts} = `+l.row(l.attempts)+`, {crashes} = `+l.row(l.crashes)+`,
+	st.with("settled", `UPDATE {table} SET {state} = `+l.row(st.arg("text[]", states))+`, {deliveries} = {deliveries known} + 1, {attempts} = `+l.row(l.attempts)+`, {crashes} = `+l.row(l.crashes)+`,
 		{last_error} = coalesce(`+l.row(st.arg("text[]", errors))+`, {last_error}),
 		{available_at} = CASE WHEN `+delay+` > 0 THEN {now} + `+delay+` * interval '1 microsecond' ELSE {available_at} END,
-		{failing_since} = CASE WHEN `+l.row(l.attempts)+` = 0 THEN NULL ELSE coalesce({failing_since}, {now}) END`+
+		{failing_since} = CASE WHEN `+l.row(l.attempts)+` = 0 THEN NULL ELSE coalesce({failing known}, {now}) END`+
 		l.where()+` RETURNING {order}::bigint AS seq, {deliveries} AS deliveries`)
 	code := l.of(st.arg("text[]", codes), "seq")
 	st.with("noted", `INSERT INTO {connectd_attempt} (tbl, seq, at, deliveries, code, message, by, duration_us)

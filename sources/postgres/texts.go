@@ -18,7 +18,9 @@ type texts struct {
 
 func (s *schema) texts() texts {
 	c := &s.cols
-	pairs := []string{"{table}", s.table.quoted(), "{tbl}", literal(s.table.name), "{part}", s.partition(), "{position}", s.position(), "{now}", "clock_timestamp()", "{durable}", durable}
+	pairs := []string{"{table}", s.table.quoted(), "{tbl}", literal(s.table.name), "{part}", s.partition(), "{position}", s.position(), "{now}", "clock_timestamp()", "{durable}", durable,
+		"{deliveries known}", known(quote(c.Deliveries), layout.MaxCount), "{crashes known}", known(quote(c.Crashes), layout.MaxCrashes),
+		"{failing known}", strings.ReplaceAll("CASE WHEN {} BETWEEN 'epoch' AND clock_timestamp() THEN {} END", "{}", quote(c.FailingSince))}
 	for _, name := range layout.RelayTables() {
 		pairs = append(pairs, "{"+name+"}", s.beside(strings.TrimPrefix(name, "connectd_")))
 	}
@@ -63,6 +65,11 @@ func (s *schema) texts() texts {
 
 func (t texts) fill(text string) string { return t.names.Replace(text) }
 
+// known is a counter as a scanner takes it: 0 where an application wrote what the relay never does.
+func known(column string, most int) string {
+	return fmt.Sprintf(`CASE WHEN %[1]s BETWEEN 0 AND %[2]d THEN %[1]s ELSE 0 END`, column, most)
+}
+
 // fetched are the table's columns that a fetch reads, quoted.
 func (s *schema) fetched() string {
 	c := &s.cols
@@ -85,7 +92,7 @@ func (s *schema) fetched() string {
 const rowColumns = `{order}::bigint, {id}::text, {key}::text, {route}::text, {type}::text, {bytes}, {headers}::text, {created at},
 	{deliveries}, {attempts}, {crashes},
 	CASE WHEN {available_at} IS NULL THEN 0 ELSE (extract(epoch FROM greatest(least({available_at}, {now} + interval '100 years'), {now} - interval '100 years') - {now}) * 1000000)::bigint END,
-	CASE WHEN {failing_since} IS NULL THEN 0 ELSE (extract(epoch FROM {now} - {failing_since}) * 1000000)::bigint END{extra}`
+	CASE WHEN {failing_since} IS NULL THEN 0 ELSE coalesce((extract(epoch FROM {now} - {failing known}) * 1000000)::bigint, 0) END{extra}`
 
 // fetch is one statement, so one snapshot, of which the first two columns tell, and the third what operators had changed; the fourth is the request's place; without
 // rows it gives one of NULLs. It reads one row more than a page may have, to know whether there are more. Its arguments are

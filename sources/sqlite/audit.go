@@ -4,7 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"strconv"
+
+	"modernc.org/sqlite"
 
 	"github.com/connectd/connectd/core"
 	"github.com/connectd/connectd/core/layout"
@@ -17,7 +20,6 @@ var _ core.Auditor = (*Source)(nil)
 func (src *Source) Audit(ctx context.Context, req core.AuditRequest) (core.Audit, error) {
 	ctx, cancel := context.WithTimeout(ctx, req.Timeout)
 	defer cancel()
-	// The rule's SQL may be several statements, and undo what a PRAGMA forbids, but not how the file was opened.
 	db := connect(src.path, access{mode: "ro", busy: src.busy, queryOnly: true})
 	defer db.Close()
 	db.SetMaxOpenConns(1)
@@ -33,7 +35,12 @@ func (src *Source) audit(ctx context.Context, db *sql.DB, req core.AuditRequest)
 	if _, err := db.ExecContext(ctx, `PRAGMA temp_store = FILE`); err != nil {
 		return core.Audit{}, fmt.Errorf("have temporary files: %w", err)
 	}
-	tx, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true}) // one snapshot
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return core.Audit{}, err
+	}
+	defer conn.Close()
+	tx, err := conn.BeginTx(ctx, &sql.TxOptions{ReadOnly: true}) // one snapshot
 	if err != nil {
 		return core.Audit{}, fmt.Errorf("begin: %w", err)
 	}
@@ -45,6 +52,9 @@ func (src *Source) audit(ctx context.Context, db *sql.DB, req core.AuditRequest)
 	q := src.auditSQL(req, strconv.FormatInt(now, 10))
 	if err := src.auditOthers(ctx, tx, &q); err != nil {
 		return core.Audit{}, fmt.Errorf("look at the other outbox tables: %w", err)
+	}
+	if err := only(conn, sqlite.AuthSelect, sqlite.AuthRead, sqlite.AuthFunction, sqlite.AuthRecursive); err != nil {
+		return core.Audit{}, fmt.Errorf("bound what the rule may do: %w", err)
 	}
 	return layout.RunAudit(ctx, req, q, func(ctx context.Context, query string, row func(func(...any) error) error) error {
 		rows, err := tx.QueryContext(ctx, query)
@@ -58,6 +68,20 @@ func (src *Source) audit(ctx context.Context, db *sql.DB, req core.AuditRequest)
 			}
 		}
 		return rows.Err()
+	})
+}
+
+// only refuses whatever else a statement would do on the connection from now on, the end of its transaction included. The
+// rule's SQL is the operator's, and what it is pasted into would let it be several statements: it could undo what a PRAGMA
+// forbids, and open other files to write into.
+func only(conn *sql.Conn, actions ...sqlite.AuthorizerActionCode) error {
+	return conn.Raw(func(driver any) error {
+		return driver.(sqlite.AuthorizerRegisterer).RegisterAuthorizer(func(action sqlite.AuthorizerActionCode, _, _, _, _ string) sqlite.AuthorizerReturnCode {
+			if slices.Contains(actions, action) {
+				return sqlite.AuthorizerOK
+			}
+			return sqlite.AuthorizerDeny
+		})
 	})
 }
 

@@ -3,6 +3,10 @@ package sqlite_test
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -84,12 +88,26 @@ func TestAnAuditWritesNothing(t *testing.T) {
 	initialise(t, cfg)
 	execute(t, cfg.Path, `CREATE TABLE events (id TEXT)`, `INSERT INTO events VALUES ('a')`)
 	src := open(t, cfg)
-	for _, undo := range []string{"", "PRAGMA query_only = 0; "} {
+	another := filepath.Join(t.TempDir(), "another.db")
+	execute(t, another, `CREATE TABLE events (id TEXT)`, `INSERT INTO events VALUES ('a')`)
+	fresh := filepath.Join(t.TempDir(), "fresh.db")
+	for _, do := range []string{
+		"COMMIT; DELETE FROM events", "COMMIT; PRAGMA query_only = 0; DELETE FROM events", "PRAGMA query_only = 0", "ROLLBACK",
+		"PRAGMA query_only = 0; ROLLBACK; ATTACH '" + another + "' AS w; DELETE FROM w.events", "ATTACH '" + fresh + "' AS w", "COMMIT; VACUUM INTO '" + fresh + "'",
+		"CREATE TEMP TABLE x (y)",
+	} {
 		req := core.AuditRequest{ReceiptWithin: core.Forever, Lease: time.Second, Timeout: time.Minute,
-			Events: &core.Events{Table: "events", Key: "id", Command: "id", Where: "true)) x; COMMIT; " + undo + "DELETE FROM events; SELECT 0 FROM (SELECT 1 WHERE (true"}}
-		if _, err := src.Audit(t.Context(), req); err == nil || !strings.Contains(err.Error(), "readonly") {
-			t.Errorf("the error is %v", err)
+			Events: &core.Events{Table: "events", Key: "id", Command: "id", Where: "true)) x; " + do + "; SELECT 0 FROM (SELECT 1 WHERE (true"}}
+		if _, err := src.Audit(t.Context(), req); err == nil || !strings.Contains(err.Error(), "not authorized") {
+			t.Errorf("%s: the error is %v", do, err)
 		}
+	}
+	if _, err := os.Stat(fresh); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file was made: %v", err)
+	}
+	var events int
+	if err := application(t, another).QueryRow(`SELECT count(*) FROM events`).Scan(&events); err != nil || events != 1 {
+		t.Errorf("the other file has %d events: %v", events, err)
 	}
 	if a := audit(t, src); a.Findings() != 2 {
 		t.Errorf("the event is gone: %+v", a)

@@ -65,7 +65,7 @@ func (src *Source) mayClean(ctx context.Context, q asker, owner string) error {
 // surveySQL: table, after, up to, limit, whether receipts matter. The last line of a row's history says since when it is dead
 // or skipped.
 const surveySQL = `SELECT {order}, {state}, CAST({deliveries} AS INTEGER), CASE
-		WHEN {state} = 'published' THEN CASE typeof({published_at}) WHEN 'integer' THEN {now} - {published_at} END
+		WHEN {state} = 'published' THEN {now} - {published known}
 		WHEN {state} IN ('dead', 'skipped') THEN (SELECT {now} - connectd_at FROM (SELECT tbl AS connectd_tbl, seq AS connectd_seq, n AS connectd_n, at AS connectd_at FROM connectd_attempt) a
 			WHERE connectd_tbl = ?1 AND connectd_seq = {order} ORDER BY connectd_n DESC LIMIT 1) END,
 	CASE WHEN ?5 AND ` + layout.Owes + ` THEN EXISTS (SELECT 1 FROM (SELECT command_id AS connectd_command, status AS connectd_status FROM connectd_receipt) r

@@ -64,7 +64,7 @@ func (src *Source) SaveReceipts(ctx context.Context, list []core.Receipt) ([]cor
 
 // receiptsWhere reads those of a condition, which may end with an order and a limit.
 func (src *Source) receiptsWhere(ctx context.Context, q asker, where string, args ...any) (layout.Receipts, error) {
-	rows, err := q.QueryContext(ctx, `SELECT command_id, consumer, status, coalesce(result_ref, ''), at, coalesce(`+nowMS+` - at, 0) FROM connectd_receipt WHERE `+where, args...)
+	rows, err := q.QueryContext(ctx, `SELECT command_id, consumer, status, coalesce(result_ref, ''), at, coalesce(`+nowMS+` - `+knownTime("at")+`, 0) FROM connectd_receipt WHERE `+where, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -34,14 +34,12 @@ func (s *scanner) scan(rows *sql.Rows, row *core.Row) error {
 	}
 	s.Created = s.created.t
 	s.Deliveries, s.Attempts, s.Crashes, s.Wait, s.Failing = 0, 0, 0, 0, 0
-	var err error
 	if s.past.Valid {
-		err = s.readPast()
+		if err := s.readPast(); err != nil {
+			return err
+		}
 	}
 	s.Row(row)
-	if err != nil {
-		row.Invalid = err.Error() // it must not hold up the others
-	}
 	return nil
 }
 
@@ -93,7 +91,9 @@ func (i *instant) Scan(value any) error {
 		if v < 1e8 { // a Julian day
 			v = (v - 2440587.5) * 86400
 		}
-		i.t = time.UnixMilli(int64(v * 1000)).UTC()
+		if v > 0 && v < 253370764800 { // the year 9999
+			i.t = time.UnixMilli(int64(v * 1000)).UTC()
+		}
 	case string:
 		i.t = layout.ParseTime(v)
 	case []byte:

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // statements are those of the hot path, prepared once. Their text holds the table's and its columns' names.
@@ -57,7 +58,9 @@ type texts struct{ names *strings.Replacer }
 
 func (s *schema) texts() texts {
 	c := &s.cols
-	pairs := []string{"{table}", quote(s.table), "{tbl}", literal(s.table), "{pending}", quote(s.pendingIndex()), "{stopped}", quote(s.stoppedIndex()), "{held}", quote(s.heldIndex()), "{now}", nowMS}
+	pairs := []string{"{table}", quote(s.table), "{tbl}", literal(s.table), "{pending}", quote(s.pendingIndex()), "{stopped}", quote(s.stoppedIndex()), "{held}", quote(s.heldIndex()), "{now}", nowMS,
+		"{deliveries known}", known(quote(c.Deliveries), layout.MaxCount), "{crashes known}", known(quote(c.Crashes), layout.MaxCrashes),
+		"{published known}", knownTime(quote(c.PublishedAt)), "{failing known}", knownTime(quote(c.FailingSince))}
 	for each, name := range c.All() {
 		// A column that is not there reads as NULL.
 		column := "NULL"
@@ -81,19 +84,32 @@ func (s *schema) texts() texts {
 
 func (t texts) fill(text string) string { return t.names.Replace(text) }
 
+// known is a counter as a scanner takes it: 0 where an application wrote what the relay never does.
+func known(column string, most int) string {
+	return fmt.Sprintf(`CASE WHEN typeof(%[1]s) = 'integer' AND %[1]s BETWEEN 0 AND %[2]d THEN %[1]s ELSE 0 END`, column, most)
+}
+
+// knownTime is a time that the relay or a consumer wrote, or NULL where it is none: SQLite takes anything, and arithmetic
+// with some of it gives no integer.
+func knownTime(column string) string {
+	return fmt.Sprintf(`CASE WHEN typeof(%[1]s) = 'integer' AND %[1]s BETWEEN 1 AND 253370764800000 THEN %[1]s END`, column) // the year 9999
+}
+
 // rowColumns are read for every row, in the order in which a scanner takes them. Each column has its price in the
 // driver, so what is zero in a row that was never sent comes as one: deliveries, attempts, crashes, the wait and the
 // time since the first failure, in milliseconds, and the operators' changes, as a JSON array. An application that delays a row may have written anything
 // into available_at: no value of it may fail the page.
 //
 // The casts give bytes as they are stored, and keep the driver from reading text in a column declared DATETIME as a
-// time. For the same reason created has its plus sign: an expression has no declared type. SQLite keeps any text in a
-// column of integers; a row with such a counter is invalid, and does not keep the others from being read.
+// time. For the same reason created has its plus sign: an expression has no declared type. SQLite keeps anything in a
+// column of integers; a counter that is none comes as -1, which makes the row invalid.
 const rowColumns = `{order}, CAST({id} AS TEXT), CAST({key} AS TEXT), CAST({route} AS TEXT), CAST({type} AS TEXT), CAST({payload} AS BLOB),
 	CAST({headers} AS TEXT), +{created},
-	CASE WHEN {deliveries} <> 0 OR {available_at} <> 0 OR {attempts} <> 0 OR {crashes} <> 0 THEN json_array({deliveries}, {attempts}, {crashes},
+	CASE WHEN {deliveries} <> 0 OR {available_at} <> 0 OR {attempts} <> 0 OR {crashes} <> 0 THEN json_array(
+		CASE typeof({deliveries}) WHEN 'integer' THEN {deliveries} ELSE -1 END, CASE typeof({attempts}) WHEN 'integer' THEN {attempts} ELSE -1 END,
+		CASE typeof({crashes}) WHEN 'integer' THEN {crashes} ELSE -1 END,
 		CASE {available_at} WHEN 0 THEN 0 ELSE min(max(CAST({available_at} AS INTEGER), 0), 9000000000000000) - {now} END,
-		CASE WHEN {failing_since} IS NULL THEN 0 ELSE max({now} - CAST({failing_since} AS INTEGER), 1) END,
+		coalesce(max({now} - {failing known}, 1), 0),
 		(SELECT changes FROM connectd_outbox WHERE tbl = {tbl})) END{extra}`
 
 // fetch reads one row more than the page may have, to know whether there are more. Its arguments are after, limit and,
@@ -109,25 +125,25 @@ func (t texts) fetch(leaveOut bool) string {
 
 // recover: seqs in JSON, crashes that bury, whether to hold, what happened.
 func (t texts) recover() string {
-	return t.fill(`UPDATE {table} SET {deliveries} = {deliveries} + 1, {crashes} = {crashes} + 1,
-		{state} = CASE WHEN {crashes} + 1 >= ?2 THEN 'dead' WHEN ?3 THEN 'held' ELSE 'pending' END,
-		{last_error} = CASE WHEN {crashes} + 1 >= ?2 THEN '` + core.ReasonCrash + `: ' || ?4 WHEN ?3 THEN '` + core.ReasonUncertain + `: ' || ?4 ELSE {last_error} END
+	return t.fill(`UPDATE {table} SET {deliveries} = {deliveries known} + 1, {crashes} = {crashes known} + 1,
+		{state} = CASE WHEN {crashes known} + 1 >= ?2 THEN 'dead' WHEN ?3 THEN 'held' ELSE 'pending' END,
+		{last_error} = CASE WHEN {crashes known} + 1 >= ?2 THEN '` + core.ReasonCrash + `: ' || ?4 WHEN ?3 THEN '` + core.ReasonUncertain + `: ' || ?4 ELSE {last_error} END
 		WHERE {state} = 'pending' AND {order} IN (SELECT value FROM json_each(?1))
 		RETURNING {order}, {state}, {crashes}`)
 }
 
 // The rows of a settlement, and its guard: deliveries as last known, ?1.
 func (t texts) inRange() string {
-	return t.fill(` WHERE {order} BETWEEN ?4 AND ?5 AND {state} = 'pending' AND CAST({deliveries} AS INTEGER) = ?1`)
+	return t.fill(` WHERE {order} BETWEEN ?4 AND ?5 AND {state} = 'pending' AND {deliveries known} = ?1`)
 }
 
 // inSpan is inRange with a mask of the rows that are meant.
 func (t texts) inSpan() string {
-	return t.fill(` WHERE {order} BETWEEN ?4 AND ?5 AND substr(?6, {order} - ?4 + 1, 1) = x'01' AND {state} = 'pending' AND CAST({deliveries} AS INTEGER) = ?1`)
+	return t.fill(` WHERE {order} BETWEEN ?4 AND ?5 AND substr(?6, {order} - ?4 + 1, 1) = x'01' AND {state} = 'pending' AND {deliveries known} = ?1`)
 }
 
 func (t texts) inSet() string {
-	return t.fill(` WHERE {order} IN (SELECT value FROM json_each(?4)) AND {state} = 'pending' AND CAST({deliveries} AS INTEGER) = ?1`)
+	return t.fill(` WHERE {order} IN (SELECT value FROM json_each(?4)) AND {state} = 'pending' AND {deliveries known} = ?1`)
 }
 
 // publish: deliveries as last known, attempts, crashes. It has no OR clause, which would be cheaper: it would replace
@@ -154,10 +170,10 @@ func (t texts) keepIDs() string {
 // settle: deliveries as last known, attempts, crashes, seq, state, delay in milliseconds, error text or NULL.
 func (t texts) settle() string {
 	return t.fill(`UPDATE {table} SET {state} = ?5, {deliveries} = ?1 + 1, {attempts} = ?2, {crashes} = ?3,
-		{failing_since} = CASE WHEN ?2 = 0 THEN NULL ELSE coalesce({failing_since}, {now}) END,
+		{failing_since} = CASE WHEN ?2 = 0 THEN NULL ELSE coalesce(min({failing known}, {now}), {now}) END,
 		{available_at} = CASE WHEN ?6 > 0 THEN {now} + ?6 ELSE {available_at} END,
 		{last_error} = coalesce(?7, {last_error})
-		WHERE {order} = ?4 AND {state} = 'pending' AND CAST({deliveries} AS INTEGER) = ?1`)
+		WHERE {order} = ?4 AND {state} = 'pending' AND {deliveries known} = ?1`)
 }
 
 // note: table, seq, code, message, by whom, duration in milliseconds, whether it was sent. It answers with the line's number.
