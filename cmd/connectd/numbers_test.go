@@ -14,7 +14,7 @@ func TestRowsWithNumbersBelowOne(t *testing.T) {
 	s.exec("CREATE TABLE outbox (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, aggregateid TEXT, aggregatetype TEXT, type TEXT, payload BLOB, headers TEXT)")
 	connectd(t, dir, "init").want(t, 0)
 	s.exec("INSERT INTO outbox (seq, id, aggregateid, payload) VALUES (0, 'zero', 'k', '{}'), (-5, 'five', 'k', '{}'), (1, 'one', 'k', '{}')")
-	if r := connectd(t, dir, "rows", "list"); strings.Index(r.stdout, "five") < 0 || strings.Index(r.stdout, "five") > strings.Index(r.stdout, "zero") || !strings.Contains(r.stdout, "one") {
+	if r := connectd(t, dir, "rows", "list"); !strings.Contains(r.stdout, "five") || strings.Index(r.stdout, "five") > strings.Index(r.stdout, "zero") || !strings.Contains(r.stdout, "one") {
 		t.Errorf("%+v", r)
 	}
 	if r := connectd(t, dir, "rows", "list", "--after", "0"); strings.Contains(r.stdout, "zero") || !strings.Contains(r.stdout, "one") {

@@ -87,7 +87,7 @@ func TestTheConnectionIsAsItWas(t *testing.T) {
 			do := func(ctx context.Context, id string, effect func(exec executor) error) {
 				t.Helper()
 				func() {
-					defer func() { recover() }() //nolint:errcheck // it is the effect's own
+					defer func() { recover() }()
 					in.Do(ctx, db, id, func(ctx context.Context, tx *sql.Tx) (string, error) {
 						return "", effect(func(statement string) error { _, err := tx.ExecContext(ctx, statement); return err })
 					})

@@ -23,8 +23,8 @@ func TestNumbersBelowOne(t *testing.T) {
 		}
 		initialise(t, cfg)
 		execute(t, cfg.Path, insert("a", "7"), `INSERT INTO outbox (id, payload) VALUES ('b', 'x')`)
-		for _, seq := range []string{"0", "-5"} {
-			if _, err := application(t, cfg.Path).Exec(insert("c", seq)); err == nil || !strings.Contains(err.Error(), "CHECK") {
+		for _, seq := range []string{"0", "-5", "'abc'", "1.5", "x'07'"} {
+			if _, err := application(t, cfg.Path).Exec(insert("c", seq)); err == nil || !strings.Contains(err.Error(), "CHECK") && !strings.Contains(err.Error(), "datatype mismatch") {
 				t.Errorf("%s: seq %s: %v", name, seq, err)
 			}
 		}

@@ -30,7 +30,7 @@ func (s *schema) relayColumns() []relayColumn {
 		{name: c.PublishedAt, kind: "INTEGER"},
 	}
 	if s.byTrigger {
-		list = append(list, relayColumn{name: c.Order, kind: "INTEGER", check: s.positive()})
+		list = append(list, relayColumn{name: c.Order, kind: "INTEGER", check: s.numbered()})
 	}
 	if s.fillCreated {
 		list = append(list, relayColumn{name: c.Created, kind: "INTEGER"})
@@ -47,6 +47,12 @@ func (c relayColumn) definition() string {
 
 // positive refuses a row that would never be read: fetches begin above 0.
 func (s *schema) positive() string { return " CHECK (" + quote(s.cols.Order) + " > 0)" }
+
+// numbered does so for a column that is not the rowid, which takes values of any type.
+func (s *schema) numbered() string {
+	order := quote(s.cols.Order)
+	return " CHECK (" + order + " IS NULL OR typeof(" + order + ") = 'integer' AND " + order + " > 0)"
+}
 
 func (s *schema) pendingIndex() string { return "connectd_" + s.table + "_pending" }
 func (s *schema) stoppedIndex() string { return "connectd_" + s.table + "_stopped" }
