@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -24,6 +26,8 @@ func judgeAudit(ctx context.Context, d *core.Diagnosis, c config.Connector) {
 		_, err = source.Audit(ctx, req)
 	}
 	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		d.Warn("audit", fmt.Sprintf("it could not be tried within %v: %v", auditTrial, err), "look at what the server does meanwhile, and try again")
 	case err != nil:
 		d.Fault("audit", "it cannot run: "+err.Error(), "where that names audit.events, correct it ("+c.Pos.String()+": table, key, where, command or join) or grant the source's user SELECT on that table; "+
 			"else grant it SELECT on what is named")

@@ -217,7 +217,7 @@ func explainPublished(f found, trace core.Trace, failed error, e *explanation) {
 		return // the message of a row that was taken over is nobody's to report
 	}
 	kept := "."
-	if f.table.requireReceipt {
+	if f.table.requireReceipt && f.row.Deliveries > 0 {
 		kept = ", and until one does its row is kept (retention.require_receipt)."
 	}
 	const once = " connectd does not send a published row again."

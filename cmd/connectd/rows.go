@@ -33,7 +33,7 @@ func openedTable(o opened) table {
 // maxListed bounds --limit.
 const maxListed = 10_000
 
-const leftDone = "One that a consumer has reported done is sent only if its ID is given; a filter or --all leaves it."
+const leftDone = "One that a consumer has reported done is sent only if its ID is given, here or on standard input; a filter, --seq or --all leaves it."
 
 func rowsCommand() *command {
 	return &command{

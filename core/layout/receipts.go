@@ -1,6 +1,8 @@
 package layout
 
 import (
+	"context"
+	"slices"
 	"time"
 
 	"github.com/connectd/connectd/core"
@@ -59,6 +61,16 @@ func (l Receipts) Plain() []core.Receipt {
 		list[i] = l[i].Receipt
 	}
 	return list
+}
+
+// ReceiptsOf reads the receipts of one command, to the letter: a database may take names for equal that differ. No command has an
+// empty id, which as a filter asks for all.
+func ReceiptsOf(ctx context.Context, id string, read func(context.Context, core.ReceiptFilter) ([]core.Receipt, error)) ([]core.Receipt, error) {
+	if id == "" {
+		return nil, nil
+	}
+	list, err := read(ctx, core.ReceiptFilter{Command: id, Limit: core.MaxHistory})
+	return slices.DeleteFunc(list, func(r core.Receipt) bool { return r.Command != id }), err
 }
 
 // Put tells each receipt where its row is.

@@ -52,7 +52,10 @@ func (s *Source) Trace(ctx context.Context, id string) (core.Trace, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	trace := core.Trace{Receipts: s.receiptPage(core.ReceiptFilter{Command: id})}
+	var trace core.Trace
+	if id != "" {
+		trace.Receipts = s.receiptPage(core.ReceiptFilter{Command: id})
+	}
 	for _, n := range s.ledger {
 		trace.Cleaned += int64(n)
 	}

@@ -55,7 +55,7 @@ func damages(driver string) []damage {
 			undo: []string{`DELETE FROM connectd_receipt WHERE command_id = 'cmd-9'`}, broken: []string{"receipts"}, ids: []string{"cmd-9"},
 		},
 		{
-			law: "completion", do: []string{insertEvent, insertRow, `UPDATE outbox SET state = 'published', published_at = ` + longAgo + ` WHERE command_id = 'cmd-9'`},
+			law: "completion", do: []string{insertEvent, insertRow, `UPDATE outbox SET state = 'published', deliveries = 1, published_at = ` + longAgo + ` WHERE command_id = 'cmd-9'`},
 			undo: []string{deleteEvent, deleteRow}, broken: []string{"completion"}, ids: []string{"cmd-9"},
 		},
 		{
@@ -68,7 +68,7 @@ func damages(driver string) []damage {
 		},
 		{
 			law: "identity", do: append([]string{insertEvent, insertRow}, twice...),
-			undo: []string{deleteEvent, deleteRow}, broken: []string{"identity"}, ids: []string{"cmd-9"},
+			undo: []string{deleteEvent, deleteRow}, broken: []string{"events", "identity"}, ids: []string{"cmd-9"},
 		},
 	}
 }

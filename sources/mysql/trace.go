@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // Queue tells what a pending row waits behind.
@@ -77,6 +78,6 @@ func (src *Source) Trace(ctx context.Context, id string) (core.Trace, error) {
 	if err != nil {
 		return trace, err
 	}
-	trace.Receipts, err = src.Receipts(ctx, core.ReceiptFilter{Command: id, Limit: core.MaxHistory})
+	trace.Receipts, err = layout.ReceiptsOf(ctx, id, src.Receipts)
 	return trace, err
 }

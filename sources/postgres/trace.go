@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // before counts the pending rows that go before one: part, seq, bound.
@@ -70,7 +71,7 @@ func (src *Source) Trace(ctx context.Context, id string) (core.Trace, error) {
 	if err != nil || strings.Contains(id, "\x00") {
 		return trace, err // text cannot hold such an id, so nobody has reported it
 	}
-	trace.Receipts, err = src.Receipts(ctx, core.ReceiptFilter{Command: id, Limit: core.MaxHistory})
+	trace.Receipts, err = layout.ReceiptsOf(ctx, id, src.Receipts)
 	if err != nil && noRow(err) {
 		err = nil // nor can this database's text
 	}

@@ -125,8 +125,10 @@ func traceOfID(t *testing.T, h Harness) {
 	if len(got) != 2 || got[0].Consumer != "biller" || got[1].Status != "done" || got[1].ResultRef != "m-1" || time.Since(got[0].At).Abs() > patience {
 		t.Errorf("receipts: %+v", got)
 	}
-	if other := trace("b").Receipts; len(other) > 0 {
-		t.Errorf("receipts of another id: %+v", other)
+	for _, id := range []string{"b", "", "a ", "A"} {
+		if other := trace(id).Receipts; len(other) > 0 {
+			t.Errorf("receipts of %q: %+v", id, other)
+		}
 	}
 	want(t, "place of a row that was cleaned before its receipts came", got[0].Row, core.RowUnknown)
 	table.Receipt(t, "b", core.Receipt{Consumer: "mailer", Status: "done"})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/connectd/connectd/core"
+	"github.com/connectd/connectd/core/layout"
 )
 
 // Queue tells what a pending row waits behind.
@@ -92,7 +93,7 @@ func (src *Source) Trace(ctx context.Context, id string) (core.Trace, error) {
 	if err != nil {
 		return core.Trace{}, fmt.Errorf("sqlite: trace: read the ledger: %w", err)
 	}
-	if trace.Receipts, err = src.Receipts(ctx, core.ReceiptFilter{Command: id, Limit: core.MaxHistory}); err != nil {
+	if trace.Receipts, err = layout.ReceiptsOf(ctx, id, src.Receipts); err != nil {
 		return core.Trace{}, fmt.Errorf("trace: %w", err)
 	}
 	return trace, nil

@@ -64,13 +64,16 @@ func (r *runner) audits(ctx context.Context) {
 // not all audit it.
 func (r *runner) audit(ctx context.Context, asked bool) {
 	r.auditing.set(true, nil, "")
-	audit, err := r.auditOnce(ctx, asked)
+	audit, ours, err := r.auditOnce(ctx, asked)
 	switch {
 	case ctx.Err() != nil:
 		r.auditing.set(false, nil, "the daemon is stopping")
 	case err != nil:
 		r.log.Warn("the audit came to no result", "error", err)
 		r.auditing.set(false, nil, err.Error())
+		if ours {
+			r.auditing.vain()
+		}
 	case audit == nil:
 		r.auditing.set(false, nil, "")
 	default:
@@ -83,12 +86,13 @@ func (r *runner) audit(ctx context.Context, asked bool) {
 	}
 }
 
-func (r *runner) auditOnce(ctx context.Context, asked bool) (*core.Audit, error) {
+// auditOnce says besides whether the audit is this daemon's to do, as far as that is known.
+func (r *runner) auditOnce(ctx context.Context, asked bool) (result *core.Audit, ours bool, _ error) {
 	opening, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
 	source, err := r.OpenToAudit(opening, r.plain)
 	if err != nil {
-		return nil, err
+		return nil, asked, err
 	}
 	defer func() {
 		if err := source.Close(); err != nil {
@@ -98,18 +102,18 @@ func (r *runner) auditOnce(ctx context.Context, asked bool) (*core.Audit, error)
 	if !asked {
 		leases, err := source.Leases(opening)
 		if err != nil {
-			return nil, fmt.Errorf("look at the leases: %w", err)
+			return nil, false, fmt.Errorf("look at the leases: %w", err)
 		}
 		if len(leases) == 0 || leases[0].Owner != r.owner {
 			r.auditing.forget()
-			return nil, nil
+			return nil, false, nil
 		}
 	}
 	audit, err := source.Audit(ctx, r.Audit)
 	if err != nil {
-		return nil, err
+		return nil, true, err
 	}
-	return &audit, nil
+	return &audit, true, nil
 }
 
 // set notes where audits are. A result stays until there is another one.
@@ -117,19 +121,23 @@ func (a *auditing) set(running bool, result *core.Audit, failed string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.running, a.failed = running, failed
-	switch {
-	case result != nil:
+	if result != nil {
 		a.last, a.fruitless = result, false
-	case failed != "" && a.last == nil:
-		a.fruitless = true
 	}
+}
+
+// vain notes that an audit of this daemon came to no result.
+func (a *auditing) vain() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.fruitless = a.last == nil
 }
 
 // forget drops the last result: another worker audits this table now, and an old breach must not be an alarm for ever.
 func (a *auditing) forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.last, a.fruitless = nil, false
+	a.last, a.fruitless, a.begun = nil, false, time.Now()
 }
 
 // without says that audits were tried in vain, and since when there is no result.

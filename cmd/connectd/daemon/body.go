@@ -121,6 +121,22 @@ func (d decoder) object(at string, value func(name, below string) error) error {
 	if tok, err := d.Token(); err != nil || tok != json.Delim('{') {
 		return d.wrong(at, "an object", err)
 	}
+	return d.members(at, value)
+}
+
+// entries reads an object that need not be there: null is as if it was not.
+func (d decoder) entries(at string, value func(name, below string) error) error {
+	switch tok, err := d.Token(); {
+	case err == nil && tok == nil:
+		return nil
+	case err != nil || tok != json.Delim('{'):
+		return d.wrong(at, "an object", err)
+	}
+	return d.members(at, value)
+}
+
+// members reads what is in an object.
+func (d decoder) members(at string, value func(name, below string) error) error {
 	seen := map[string]bool{}
 	for d.More() {
 		tok, err := d.Token()
@@ -187,7 +203,7 @@ func (d decoder) field(at string, into reflect.Value, field reflect.StructField)
 // texts reads an object of texts.
 func (d decoder) texts(at string, into reflect.Value, most int) error {
 	all := map[string]text{}
-	err := d.object(at, func(name, below string) error {
+	err := d.entries(at, func(name, below string) error {
 		if len(all) == most {
 			return tooMany(at, most)
 		}
@@ -215,13 +231,26 @@ func (d decoder) list(at string, into reflect.Value, most int) error {
 			return tooMany(at, most)
 		}
 		one := reflect.New(into.Type().Elem()).Elem()
-		if err := d.value(fmt.Sprintf("%s[%d]", at, list.Len()), one); err != nil {
+		if err := d.element(fmt.Sprintf("%s[%d]", at, list.Len()), one); err != nil {
 			return err
 		}
 		list = reflect.Append(list, one)
 	}
 	into.Set(list)
 	return d.end(at)
+}
+
+// element reads one of a list, where null is nothing that could be meant.
+func (d decoder) element(at string, into reflect.Value) error {
+	if into.Kind() != reflect.String {
+		return d.value(at, into)
+	}
+	var t *text
+	if err := d.Decode(&t); err != nil || t == nil {
+		return d.wrong(at, "text", err)
+	}
+	into.SetString(string(*t))
+	return nil
 }
 
 func tooMany(at string, most int) error {
@@ -240,11 +269,35 @@ func (d decoder) value(at string, into reflect.Value) error {
 		into.SetString(string(t))
 		return nil
 	}
+	if into.Type() == reflect.TypeFor[[]byte]() || into.Type() == reflect.TypeFor[*[]byte]() {
+		return d.bytes(at, into)
+	}
 	if err := d.Decode(into.Addr().Interface()); err != nil {
 		return d.wrong(at, kindOf(into.Type()), err)
 	}
 	if raw, is := into.Interface().(json.RawMessage); is && !exact(raw) {
 		return d.wrong(at, "", errNoText)
+	}
+	return nil
+}
+
+// bytes reads base64 (RFC 4648, 4), which package json also takes as a list of numbers, or with line breaks in it.
+func (d decoder) bytes(at string, into reflect.Value) error {
+	var t *text
+	if err := d.Decode(&t); err != nil {
+		return d.wrong(at, "base64", err)
+	}
+	if t == nil {
+		return nil
+	}
+	data, err := base64.StdEncoding.Strict().DecodeString(string(*t))
+	if err != nil || strings.ContainsAny(string(*t), "\r\n") {
+		return d.wrong(at, "base64", nil)
+	}
+	if into.Kind() == reflect.Pointer {
+		into.Set(reflect.ValueOf(&data))
+	} else {
+		into.SetBytes(data)
 	}
 	return nil
 }

@@ -68,10 +68,12 @@ func (c *crowd) context(ctx context.Context, conn net.Conn) context.Context {
 func (c *crowd) hold(conn net.Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at := c.all[conn]
+	at, open := c.all[conn]
 	switch {
+	case !open:
+		return false // it was closed for another one, and nobody would hear the answer
 	case at == nil:
-		return true // it was closed, and nobody hears the answer
+		return true
 	case len(c.all)-c.rest.Len() >= maxHeld:
 		return false
 	}

@@ -115,7 +115,7 @@ func (s *server) api(mux *http.ServeMux) {
 	})))
 }
 
-// knowing refuses a request with a parameter of another name. That is more likely a slip of the pen than to be passed over:
+// knowing refuses a request with a parameter of another name, or with one twice. That is more likely a slip of the pen than to be passed over:
 // the answer would be to another question.
 func (s *server) knowing(names []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -127,6 +127,10 @@ func (s *server) knowing(names []string, next http.Handler) http.Handler {
 		for _, name := range slices.Sorted(maps.Keys(q)) {
 			if !slices.Contains(names, name) {
 				s.answer(w, nil, refuse(http.StatusBadRequest, "no parameter here is named %q%s", core.CleanText(name), settings.DidYouMean(name, names)))
+				return
+			}
+			if len(q[name]) > 1 {
+				s.answer(w, nil, refuse(http.StatusBadRequest, "parameter %s is there %d times", name, len(q[name])))
 				return
 			}
 		}

@@ -222,6 +222,9 @@ func (s *server) public(work *rowwork.Work, r rowwork.Result) string {
 	switch {
 	case errors.As(r.Err, &done):
 		return core.CleanText(done.Error())
+	case errors.Is(r.Err, rowwork.ErrReceiptsUnread):
+		s.log.Warn("reading a row's receipts failed", "connector", work.Connector, "seq", r.Row.Seq, "error", r.Err)
+		return "it is left as it is, for " + rowwork.ErrReceiptsUnread.Error()
 	case errors.Is(r.Err, core.ErrLocked):
 		return core.ErrLocked.Error()
 	case errors.Is(r.Err, core.ErrNoRow):

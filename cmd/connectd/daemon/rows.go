@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -44,7 +45,7 @@ func (s *server) getRows(w http.ResponseWriter, r *http.Request) {
 		Rows      []rowwork.View `json:"rows"`
 		More      bool           `json:"more"` // there may be more,
 		After     int64          `json:"after"`
-	}{Connector: keeper.connector, Rows: []rowwork.View{}, More: len(list) == f.Limit, After: f.After}
+	}{Connector: keeper.connector, Rows: []rowwork.View{}, More: len(list) == f.Limit, After: max(f.After, 0)}
 	for _, row := range list {
 		answer.Rows = append(answer.Rows, rowwork.ViewRow(keeper.connector, row))
 		answer.After = row.Seq
@@ -67,6 +68,7 @@ func rowsQuery(q url.Values) (core.Filter, error) {
 	if f.Limit, err = limit(q, rowsPage); err != nil {
 		return f, err
 	}
+	f.After = math.MinInt64 // a number below 1 is a row too, though it is not sent
 	if text := q.Get("after"); text != "" {
 		if f.After, err = strconv.ParseInt(text, 10, 64); err != nil {
 			return f, refuse(http.StatusBadRequest, "after must be the seq of a row")

@@ -104,7 +104,7 @@ func (w *Work) one(ctx context.Context, row core.RowInfo, named bool) Result {
 		case err != nil && !named:
 			r.Err = err
 		case err != nil:
-			warnings = append(warnings, "whether a consumer has done it could not be read")
+			warnings = append(warnings, ErrReceiptsUnread.Error())
 		case by != "" && !named:
 			r.Err = &DoneError{ID: row.ID, By: by}
 		case by != "":
@@ -124,13 +124,16 @@ func (w *Work) one(ctx context.Context, row core.RowInfo, named bool) Result {
 	return r
 }
 
+// ErrReceiptsUnread is why a row that was not named is left as it is.
+var ErrReceiptsUnread = errors.New("whether a consumer has done it could not be read")
+
 // doneBy is the consumer that has reported the row done, "" for none.
 func (w *Work) doneBy(ctx context.Context, row core.RowInfo) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
 	trace, err := w.Rows.Trace(ctx, row.ID)
 	if err != nil {
-		return "", fmt.Errorf("look whether a consumer has done it: %w", err)
+		return "", fmt.Errorf("%w: %w", ErrReceiptsUnread, err)
 	}
 	by, _ := Done(trace.Receipts)
 	return by, nil
