@@ -124,17 +124,6 @@ func (d decoder) object(at string, value func(name, below string) error) error {
 	return d.members(at, value)
 }
 
-// entries reads an object that need not be there: null is as if it was not.
-func (d decoder) entries(at string, value func(name, below string) error) error {
-	switch tok, err := d.Token(); {
-	case err == nil && tok == nil:
-		return nil
-	case err != nil || tok != json.Delim('{'):
-		return d.wrong(at, "an object", err)
-	}
-	return d.members(at, value)
-}
-
 // members reads what is in an object.
 func (d decoder) members(at string, value func(name, below string) error) error {
 	seen := map[string]bool{}
@@ -202,8 +191,14 @@ func (d decoder) field(at string, into reflect.Value, field reflect.StructField)
 
 // texts reads an object of texts.
 func (d decoder) texts(at string, into reflect.Value, most int) error {
+	switch tok, err := d.Token(); {
+	case err == nil && tok == nil:
+		return nil // null: it is not there
+	case err != nil || tok != json.Delim('{'):
+		return d.wrong(at, "an object", err)
+	}
 	all := map[string]text{}
-	err := d.entries(at, func(name, below string) error {
+	err := d.members(at, func(name, below string) error {
 		if len(all) == most {
 			return tooMany(at, most)
 		}

@@ -84,6 +84,9 @@ func TestBodiesAreReadToTheLetter(t *testing.T) {
 		{"rows/retry", `{"all":true,"limit":1.5}`, "limit must be a whole number"},
 		{"rows/retry", `{"ids":["a"],"payload":{}}`, "payload must be text"},
 		{"rows/retry", `{"ids":["a"],"payload_base64":"*"}`, "payload_base64 must be base64"},
+		{"rows/retry", `{"ids":["a"],"payload_base64":[104,105]}`, "payload_base64 must be base64"},
+		{"rows/retry", `{"ids":["a"],"payload_base64":"aG\nk="}`, "payload_base64 must be base64"},
+		{"rows/retry", `{"ids":["a",null]}`, "ids[1] must be text"},
 		{"rows/retry", `{"ids":["a"],"headers":{"h":"\ud800"}}`, "headers: "},
 		{"rows/skip", `{"all":true,"why":"\ud800"}`, "why: "},
 	} {
@@ -95,6 +98,10 @@ func TestBodiesAreReadToTheLetter(t *testing.T) {
 	}
 	if list, err := table.Receipts(t.Context(), core.ReceiptFilter{}); err != nil || len(list) != 0 {
 		t.Errorf("%v, %v are stored", list, err)
+	}
+	var done struct{ Failed int }
+	if status := ask(t, h, http.MethodPost, "/api/v1/rows/retry", `{"ids":["b"],"filter":null,"headers":null,"payload_base64":null}`, nil, &done); status != 200 || done.Failed != 1 {
+		t.Errorf("null is as if it was not there: %d, %+v", status, done)
 	}
 	if status, text := post(t, h, `{"command_id":"\ud83d\ude00 \\ud800 \ufffd","status":"done"}`, nil); status != 200 || !strings.Contains(text, "\U0001F600 \\\\ud800 \uFFFD") {
 		t.Errorf("a pair: %d %s", status, text)

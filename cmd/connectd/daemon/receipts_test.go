@@ -159,7 +159,7 @@ func TestAParameterThatIsNotKnownIsRefused(t *testing.T) {
 	h, _ := booked("", "a")
 	for _, path := range []string{"GET receipts", "GET rows", "GET rows/row", "GET audit", "POST audit", "POST receipts", "POST rows/retry", "POST rows/skip", "POST rows/release"} {
 		method, path, _ := strings.Cut(path, " ")
-		for query, want := range map[string]string{"limt=2": `no parameter here is named \"limt\"`, "connector=orders&a%zz": "the parameters cannot be read", "connector=orders;limit=2": "the parameters cannot be read"} {
+		for query, want := range map[string]string{"limt=2": `no parameter here is named \"limt\"`, "connector=orders&a%zz": "the parameters cannot be read", "connector=orders;limit=2": "the parameters cannot be read", "connector=a&connector=b": "connector"} {
 			r := httptest.NewRequest(method, "http://127.0.0.1:8083/api/v1/"+path+"?"+query, strings.NewReader(`{"command_id":"a","status":"done","ids":["a"]}`))
 			r.Header.Set("Content-Type", "application/json")
 			w := httptest.NewRecorder()
