@@ -25,7 +25,7 @@ func TestDoctor(t *testing.T) {
 	connectd(t, dir, "doctor", "--connector", "orders").want(t, 0, "0 warnings, 0 problems", "the fetch is a scan of index", "no daemon runs", "it can be opened and reaches its destination")
 	openShop(t, dir).insert(3, 1)
 	r := connectd(t, dir, "doctor")
-	r.want(t, 1, "orders: 15 ok, 0 warnings, 0 problems", "nothing.db", "the directory "+dir+"/nowhere must exist")
+	r.want(t, 1, "orders: 16 ok, 0 warnings, 0 problems", "nothing.db", "the directory "+dir+"/nowhere must exist")
 	if r.stderr != "" {
 		t.Errorf("findings are data, and not for stderr: %s", r.stderr)
 	}
