@@ -101,7 +101,7 @@ func freeSince(t *testing.T, h Harness) {
 }
 
 func traceOfID(t *testing.T, h Harness) {
-	table := h.New(t, Options{DeletePublished: true})
+	table := h.New(t, Options{DeletePublished: true, OwnReceipts: true})
 	w := join(t, table, "one")
 	w.acquireAll()
 	table.Insert(t, keyed("k", "a", "b")...)
