@@ -264,7 +264,7 @@ func (d decoder) value(at string, into reflect.Value) error {
 		into.SetString(string(t))
 		return nil
 	}
-	if into.Type() == reflect.TypeFor[[]byte]() || into.Type() == reflect.TypeFor[*[]byte]() {
+	if into.Type() == reflect.TypeFor[[]byte]() {
 		return d.bytes(at, into)
 	}
 	if err := d.Decode(into.Addr().Interface()); err != nil {
@@ -289,11 +289,7 @@ func (d decoder) bytes(at string, into reflect.Value) error {
 	if err != nil || strings.ContainsAny(string(*t), "\r\n") {
 		return d.wrong(at, "base64", nil)
 	}
-	if into.Kind() == reflect.Pointer {
-		into.Set(reflect.ValueOf(&data))
-	} else {
-		into.SetBytes(data)
-	}
+	into.SetBytes(data)
 	return nil
 }
 
@@ -303,13 +299,12 @@ func (d decoder) wrong(at, want string, err error) error {
 		at = "it"
 	}
 	var kind *json.UnmarshalTypeError
-	var encoding base64.CorruptInputError
 	switch {
 	case errors.Is(err, errNoText):
 		return fmt.Errorf("%s: %w", at, err)
 	case errors.Is(err, io.EOF) && d.InputOffset() == 0:
 		return errors.New("it is empty")
-	case err == nil || errors.As(err, &kind) || errors.As(err, &encoding):
+	case err == nil || errors.As(err, &kind):
 		return fmt.Errorf("%s must be %s", at, want)
 	}
 	return fmt.Errorf("it is not JSON at byte %d", d.InputOffset())
@@ -324,8 +319,6 @@ func kindOf(t reflect.Type) string {
 		return "true or false"
 	case reflect.Int, reflect.Int64:
 		return "a whole number"
-	case reflect.Slice:
-		return "base64"
 	default:
 		return "text"
 	}
